@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every DPDK call of the project: EAL, pools, ports, queues, offloads. Others see a link and
+ * frames.
+ *
+ * Threads: start-up calls on the main thread before cores run; a link's calls on the core that owns
+ * its queue; counters from any thread.
+ */
+#ifndef MILL_DATAPLANE_PORT_H
+#define MILL_DATAPLANE_PORT_H
+
+#include "base/report.h"
+#include "dataplane/net/link.h"
+#include "hugepages/arena.h"
+
+enum {
+    MILL_PORT_NAME_BYTES = 32,
+    MILL_PORT_DEVICE_BYTES = 256,
+};
+
+struct mill_eal_options {
+    const char *file_prefix; /* instance's own */
+    bool hugepages;          /* false: --no-huge */
+    uint32_t memory_mb;
+    const char *extra_args; /* experts', may be NULL; split at blanks */
+    bool pci;               /* a port is a PCI device */
+};
+
+struct mill_port_options {
+    char name[MILL_PORT_NAME_BYTES];     /* ours, e.g. "nic0" */
+    char device[MILL_PORT_DEVICE_BYTES]; /* "net_tap0,iface=mill0", "net_ring0", "net_null0", PCI */
+    uint8_t mac[6];                      /* all zero: the card's (TAP: node_id and name make one) */
+    uint16_t mtu;
+    uint16_t queues;
+    int32_t node_id;
+    const char *netns;     /* namespace to open a virtual device in; NULL: this one */
+    bool rx_csum_trusted;  /* rx.csum = trust */
+    uint16_t inline_bytes; /* 0: default 512 (dataplane.md 3.4) */
+    uint32_t rx_buffers;   /* 0: default per queue */
+};
+
+/* X(name, help): a port's counters. */
+#define MILL_PORT_COUNTERS(X)                                                                      \
+    X(rx_packets, "frames received")                                                               \
+    X(rx_bytes, "bytes received")                                                                  \
+    X(rx_missed, "frames the device dropped because the ring was full")                            \
+    X(rx_nombuf, "frames dropped because the pool was empty")                                      \
+    X(tx_packets, "frames sent")                                                                   \
+    X(tx_bytes, "bytes sent")                                                                      \
+    X(tx_errors, "frames dropped at transmit: refused by the driver or too long")                  \
+    X(tx_stuck, "frames dropped after the driver made no progress (TAP)")                          \
+    X(bytes_linearised, "reference bytes copied because the driver needs it")                      \
+    X(frames_empty, "times no frame was free")                                                     \
+    X(mbufs_total, "buffers of this port's pools")                                                 \
+    X(mbufs_used, "of these in use")
+
+struct mill_port_counters {
+#define MILL_PORT_COUNTER_FIELD(name, help) uint64_t name;
+    MILL_PORT_COUNTERS(MILL_PORT_COUNTER_FIELD)
+#undef MILL_PORT_COUNTER_FIELD
+};
+
+struct mill_port_info {
+    char driver[32];
+    uint8_t mac[6];
+    uint16_t mtu;
+    bool link_up;
+    bool zero_copy; /* references are sent in place */
+};
+
+struct mill_port;
+
+/* Starts EAL once per process. ret: 0, or negative with the reason and remedy. */
+int mill_eal_start(const struct mill_eal_options *options,
+                   struct mill_report *report) MILL_WARN_UNUSED;
+void mill_eal_stop(void);
+
+/* Creates the device, configures queues and pools, registers the arena, starts it. loans[q] and
+ * arena belong to the core that will own queue q. ret: 0, or negative with device, reason and
+ * remedy. */
+int mill_port_open(const struct mill_port_options *options, struct mill_arena *arena,
+                   struct mill_loans *const *loans, struct mill_port **ret_port,
+                   struct mill_report *report) MILL_WARN_UNUSED;
+void mill_port_close(struct mill_port *port);
+
+/* The link of one queue. */
+const struct mill_link *mill_port_link(struct mill_port *port, uint16_t queue);
+
+/* Descriptors to sleep on for one queue; count 0: none (sleep bounded). */
+uint32_t mill_port_fds(struct mill_port *port, uint16_t queue, int *ret_fds, uint32_t max);
+
+/* Frees what the device has sent (before a core sleeps). Owner core. */
+void mill_port_tx_done(struct mill_port *port, uint16_t queue);
+
+void mill_port_counters(struct mill_port *port, struct mill_port_counters *ret_counters);
+void mill_port_info(struct mill_port *port, struct mill_port_info *ret_info);
+
+#endif
