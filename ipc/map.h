@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The partition map: what control decided, as every core reads it. Control is its only writer.
+ *
+ *   | header | core progress | name table | id table | slots | records ... |
+ *
+ * A topic is one immutable record reached through a slot whose offset is swapped with a release
+ * store; readers take it with an acquire load and never wait. An old record is freed when every
+ * core has passed a turn since the swap (core progress, or asleep). Everything is offsets from the
+ * map's start. A writer killed at any instruction leaves the old or the new record; its successor
+ * rebuilds free space from what is reachable (mill_map_writer_open).
+ *
+ * `generation` rises with each change; a core compares it once per turn and re-reads what it needs.
+ */
+#ifndef MILL_IPC_MAP_H
+#define MILL_IPC_MAP_H
+
+#include <stdatomic.h>
+
+#include "base/report.h"
+#include "base/uuid.h"
+
+enum {
+    MILL_MAP_MAGIC = 0x4d4c4d50, /* "MLMP" */
+    MILL_MAP_VERSION = 1,
+    MILL_TOPIC_NAME_MAX = 249,
+    MILL_MAP_CORES_MAX = 64,
+    MILL_MAP_REPLICAS_MAX = 16,
+    MILL_HOST_BYTES = 256,
+    MILL_LISTENER_NAME_BYTES = 64,
+    MILL_MAP_LISTENERS_MAX = 8,
+};
+
+/* Topic settings that the data plane acts on; resolved by control (topic, broker, default). */
+struct mill_topic_settings {
+    int32_t max_message_bytes;
+    int32_t min_insync_replicas;
+    int64_t timestamp_before_max_ms;
+    int64_t timestamp_after_max_ms;
+    int64_t flush_messages;
+    int64_t flush_ms;
+    int64_t segment_bytes;
+    int64_t segment_ms;
+    int32_t index_interval_bytes;
+    int32_t segment_index_bytes;
+    int64_t retention_ms;
+    int64_t retention_bytes;
+    uint8_t append_time; /* message.timestamp.type = LogAppendTime */
+    uint8_t compact;     /* cleanup.policy contains compact */
+    uint8_t delete_old;  /* cleanup.policy contains delete */
+    uint8_t compression; /* 255: producer; else enum mill_codec */
+    uint32_t reserved;
+};
+static_assert(sizeof(struct mill_topic_settings) == 88, "shared layout");
+
+enum {
+    MILL_TOPIC_INTERNAL = 1u << 0,
+    MILL_TOPIC_DELETING = 1u << 1, /* cores close it and remove its files, then say so */
+};
+
+struct mill_map_partition {
+    int32_t leader; /* node id, -1 none */
+    int32_t leader_epoch;
+    int32_t partition_epoch;
+    uint8_t replicas_count;
+    uint8_t isr_count;
+    uint16_t reserved;
+    int32_t replicas[MILL_MAP_REPLICAS_MAX]; /* isr: the flagged bits below */
+    uint32_t isr_bits;                       /* bit i: replicas[i] is in sync */
+    uint32_t reserved2;
+};
+static_assert(sizeof(struct mill_map_partition) == 88, "shared layout");
+
+/* Immutable. */
+struct mill_map_topic {
+    struct mill_uuid id;
+    uint32_t slot;
+    uint32_t flags;
+    uint32_t partitions_count;
+    uint16_t name_length;
+    uint16_t reserved;
+    struct mill_topic_settings settings;
+    char name[MILL_TOPIC_NAME_MAX + 7]; /* terminated; 256 keeps what follows aligned */
+    struct mill_map_partition partitions[];
+};
+static_assert(sizeof(struct mill_map_topic) == 376, "shared layout");
+
+struct mill_map_endpoint {
+    char listener[MILL_LISTENER_NAME_BYTES];
+    char host[MILL_HOST_BYTES]; /* advertised */
+    int32_t port;
+    uint32_t reserved;
+};
+
+struct mill_map_broker {
+    int32_t node_id;
+    uint32_t endpoints_count;
+    struct mill_map_endpoint endpoints[MILL_MAP_LISTENERS_MAX];
+};
+
+/* Immutable record: the cluster as control knows it. */
+struct mill_map_cluster {
+    char cluster_id[MILL_UUID_TEXT_BYTES + 9]; /* terminated */
+    int32_t controller_id;
+    uint32_t brokers_count;
+    uint8_t auto_create; /* auto.create.topics.enable */
+    uint8_t reserved[7];
+    struct mill_map_broker brokers[];
+};
+
+struct mill_map_limits {
+    uint64_t size_bytes; /* whole map */
+    uint32_t topics_max; /* power of two */
+};
+
+struct mill_map; /* a mapped map: reader's or writer's view */
+
+/* Formats zeroed memory. Supervisor, before anyone maps it. */
+void mill_map_format(void *memory, const struct mill_map_limits *limits);
+
+/* Reader view. ret: 0, -EBADMSG wrong magic, version or size. */
+int mill_map_open(void *memory, uint64_t size_bytes, struct mill_map **ret_map) MILL_WARN_UNUSED;
+void mill_map_close(struct mill_map *map);
+
+/* --- readers (cores, one's own index below MILL_MAP_CORES_MAX)
+ * ------------------------------------ */
+
+uint64_t mill_map_generation(const struct mill_map *map);
+/* A core says at the top of each turn that it holds no record of before; and around its sleep. */
+void mill_map_turn(struct mill_map *map, uint32_t core);
+void mill_map_reader_state(struct mill_map *map, uint32_t core, bool awake);
+
+/* Valid until this core's next mill_map_turn. NULL: absent. Every offset is checked against the
+ * map. */
+const struct mill_map_topic *mill_map_topic_by_name(const struct mill_map *map, const char *name,
+                                                    uint32_t length);
+const struct mill_map_topic *mill_map_topic_by_id(const struct mill_map *map,
+                                                  const struct mill_uuid *id);
+const struct mill_map_topic *mill_map_topic_at(const struct mill_map *map, uint32_t slot);
+uint32_t mill_map_slots(const struct mill_map *map); /* bound of slots ever used */
+const struct mill_map_cluster *mill_map_cluster_read(const struct mill_map *map);
+
+/* --- the writer (control)
+ * ------------------------------------------------------------------------- */
+
+struct mill_map_writer;
+
+/* Takes up what a predecessor left. ret: 0, -EBADMSG damaged (report). */
+int mill_map_writer_open(struct mill_map *map, struct mill_map_writer **ret_writer,
+                         struct mill_report *report) MILL_WARN_UNUSED;
+void mill_map_writer_close(struct mill_map_writer *writer);
+
+/* Publishes a topic under its name and id: new, or in place of the record with the same id. The
+ * caller fills everything but slot. ret: 0, -ENOSPC map full (counted). */
+int mill_map_put_topic(struct mill_map_writer *writer,
+                       const struct mill_map_topic *topic) MILL_WARN_UNUSED;
+/* Unlinks a topic. ret: 0, -ENOENT. */
+int mill_map_remove_topic(struct mill_map_writer *writer,
+                          const struct mill_uuid *id) MILL_WARN_UNUSED;
+int mill_map_put_cluster(struct mill_map_writer *writer,
+                         const struct mill_map_cluster *cluster) MILL_WARN_UNUSED;
+/* Frees old records that no core can still hold. Once per turn of control. */
+void mill_map_reclaim(struct mill_map_writer *writer);
+
+#endif
