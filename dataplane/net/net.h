@@ -9,6 +9,7 @@
 #ifndef MILL_DATAPLANE_NET_H
 #define MILL_DATAPLANE_NET_H
 
+#include "base/counter_lists.h"
 #include "dataplane/net/link.h"
 #include "dataplane/stream/stream.h"
 
@@ -38,41 +39,7 @@ struct mill_net_config {
     uint32_t burst_bytes_max; /* per connection and turn (P54), default 64 KiB */
 };
 
-/* Every counter of the stack: X(name, help). The struct, status and metrics come from this list. */
-#define MILL_NET_COUNTERS(X)                                                                       \
-    X(rx_frames, "frames received")                                                                \
-    X(rx_malformed, "frames with a wrong length, header or option")                                \
-    X(rx_not_ours, "frames for another address, protocol or EtherType")                            \
-    X(rx_fragments, "IPv4 fragments dropped")                                                      \
-    X(rx_options, "IPv4 packets with source routing dropped")                                      \
-    X(checksum_errors, "packets with a wrong IPv4 or TCP checksum")                                \
-    X(tx_frames, "frames handed to the link")                                                      \
-    X(tx_no_frame, "times no frame could be had from the link")                                    \
-    X(tx_short, "times the link took fewer frames than offered")                                   \
-    X(arp_requests_in, "ARP requests for our address")                                             \
-    X(arp_conflicts, "ARP packets of others that claim our address")                               \
-    X(arp_unresolved, "packets dropped because the neighbour did not answer")                      \
-    X(icmp_echo, "ICMP echo requests answered")                                                    \
-    X(icmp_limited, "ICMP or RST answers suppressed by the rate limit")                            \
-    X(syn_received, "SYN segments for a listening port")                                           \
-    X(syn_dropped, "SYN segments dropped because the half-open table or a limit was full")         \
-    X(established, "connections established")                                                      \
-    X(retransmits, "segments sent again")                                                          \
-    X(rto_fired, "retransmission timeouts")                                                        \
-    X(fast_retransmits, "recoveries begun by duplicate or selective acknowledgements")             \
-    X(out_of_order, "segments received out of order")                                              \
-    X(ooo_dropped, "out-of-order segments dropped at the cap")                                     \
-    X(duplicates, "segments whose bytes had all been received")                                    \
-    X(window_exceeded, "segments beyond the advertised window")                                    \
-    X(budget_dropped, "segments dropped because the receive budget was used up")                   \
-    X(resets_in, "valid RST received")                                                             \
-    X(resets_out, "RST sent")                                                                      \
-    X(challenge_acks, "challenge acknowledgements sent (RFC 5961)")                                \
-    X(paws_dropped, "segments dropped by timestamp (RFC 7323)")                                    \
-    X(zero_window_probes, "window probes sent")                                                    \
-    X(timeouts, "connections dropped by the user timeout")                                         \
-    X(misdirected, "packets for a connection of another core")
-
+/* The list is MILL_NET_COUNTERS in base/counter_lists.h. */
 struct mill_net_counters {
 #define MILL_NET_COUNTER_FIELD(name, help) uint64_t name;
     MILL_NET_COUNTERS(MILL_NET_COUNTER_FIELD)

@@ -8,6 +8,7 @@
 #ifndef MILL_DATAPLANE_PORT_H
 #define MILL_DATAPLANE_PORT_H
 
+#include "base/counter_lists.h"
 #include "base/report.h"
 #include "dataplane/net/link.h"
 #include "hugepages/arena.h"
@@ -38,21 +39,7 @@ struct mill_port_options {
     uint32_t rx_buffers;   /* 0: default per queue */
 };
 
-/* X(name, help): a port's counters. */
-#define MILL_PORT_COUNTERS(X)                                                                      \
-    X(rx_packets, "frames received")                                                               \
-    X(rx_bytes, "bytes received")                                                                  \
-    X(rx_missed, "frames the device dropped because the ring was full")                            \
-    X(rx_nombuf, "frames dropped because the pool was empty")                                      \
-    X(tx_packets, "frames sent")                                                                   \
-    X(tx_bytes, "bytes sent")                                                                      \
-    X(tx_errors, "frames dropped at transmit: refused by the driver or too long")                  \
-    X(tx_stuck, "frames dropped after the driver made no progress (TAP)")                          \
-    X(bytes_linearised, "reference bytes copied because the driver needs it")                      \
-    X(frames_empty, "times no frame was free")                                                     \
-    X(mbufs_total, "buffers of this port's pools")                                                 \
-    X(mbufs_used, "of these in use")
-
+/* The list is MILL_PORT_COUNTERS in base/counter_lists.h. */
 struct mill_port_counters {
 #define MILL_PORT_COUNTER_FIELD(name, help) uint64_t name;
     MILL_PORT_COUNTERS(MILL_PORT_COUNTER_FIELD)

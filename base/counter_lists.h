@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every counter that a user can see, one list per kind: X(name, help). The structs of the owners,
+ * the shared view (ipc/counters.h), status and metrics all come from these lists, so that no name
+ * is written twice. All are 64-bit and have one writer. */
+#ifndef MILL_BASE_COUNTER_LISTS_H
+#define MILL_BASE_COUNTER_LISTS_H
+
+/* One instance of our TCP/IP. */
+#define MILL_NET_COUNTERS(X)                                                                       \
+    X(rx_frames, "frames received")                                                                \
+    X(rx_malformed, "frames with a wrong length, header or option")                                \
+    X(rx_not_ours, "frames for another address, protocol or EtherType")                            \
+    X(rx_fragments, "IPv4 fragments dropped")                                                      \
+    X(rx_options, "IPv4 packets with source routing dropped")                                      \
+    X(checksum_errors, "packets with a wrong IPv4 or TCP checksum")                                \
+    X(tx_frames, "frames handed to the link")                                                      \
+    X(tx_no_frame, "times no frame could be had from the link")                                    \
+    X(tx_short, "times the link took fewer frames than offered")                                   \
+    X(arp_requests_in, "ARP requests for our address")                                             \
+    X(arp_conflicts, "ARP packets of others that claim our address")                               \
+    X(arp_unresolved, "packets dropped because the neighbour did not answer")                      \
+    X(icmp_echo, "ICMP echo requests answered")                                                    \
+    X(icmp_limited, "ICMP or RST answers suppressed by the rate limit")                            \
+    X(syn_received, "SYN segments for a listening port")                                           \
+    X(syn_dropped, "SYN segments dropped because the half-open table or a limit was full")         \
+    X(established, "connections established")                                                      \
+    X(retransmits, "segments sent again")                                                          \
+    X(rto_fired, "retransmission timeouts")                                                        \
+    X(fast_retransmits, "recoveries begun by duplicate or selective acknowledgements")             \
+    X(out_of_order, "segments received out of order")                                              \
+    X(ooo_dropped, "out-of-order segments dropped at the cap")                                     \
+    X(duplicates, "segments whose bytes had all been received")                                    \
+    X(window_exceeded, "segments beyond the advertised window")                                    \
+    X(budget_dropped, "segments dropped because the receive budget was used up")                   \
+    X(resets_in, "valid RST received")                                                             \
+    X(resets_out, "RST sent")                                                                      \
+    X(challenge_acks, "challenge acknowledgements sent (RFC 5961)")                                \
+    X(paws_dropped, "segments dropped by timestamp (RFC 7323)")                                    \
+    X(zero_window_probes, "window probes sent")                                                    \
+    X(timeouts, "connections dropped by the user timeout")                                         \
+    X(misdirected, "packets for a connection of another core")
+
+/* One port. */
+#define MILL_PORT_COUNTERS(X)                                                                      \
+    X(rx_packets, "frames received")                                                               \
+    X(rx_bytes, "bytes received")                                                                  \
+    X(rx_missed, "frames the device dropped because the ring was full")                            \
+    X(rx_nombuf, "frames dropped because the pool was empty")                                      \
+    X(tx_packets, "frames sent")                                                                   \
+    X(tx_bytes, "bytes sent")                                                                      \
+    X(tx_errors, "frames dropped at transmit: refused by the driver or too long")                  \
+    X(tx_stuck, "frames dropped after the driver made no progress (TAP)")                          \
+    X(bytes_linearised, "reference bytes copied because the driver needs it")                      \
+    X(frames_empty, "times no frame was free")                                                     \
+    X(mbufs_total, "buffers of this port's pools")                                                 \
+    X(mbufs_used, "of these in use")
+
+/* One core. */
+#define MILL_CORE_COUNTERS(X)                                                                      \
+    X(turns, "turns of the loop")                                                                  \
+    X(busy_ns, "time in turns that found work")                                                    \
+    X(asleep_ns, "time slept")                                                                     \
+    X(requests, "requests answered")                                                               \
+    X(handed_over, "operations sent to the core that owns the partition")                          \
+    X(misdirected, "packets of a connection that another core owns")                               \
+    X(connections, "connections open now")                                                         \
+    X(partitions, "partitions owned")                                                              \
+    X(wakeups_sent, "times another thread's bell was rung")                                        \
+    X(frames_forwarded, "requests forwarded to control")                                           \
+    X(frames_expired, "forwarded requests answered here because control did not")                  \
+    X(frame_ring_full, "times the ring to control was full")                                       \
+    X(requests_full, "times no request slot was free")                                             \
+    X(bytes_staged, "bytes of incomplete requests gathered in arena memory now")                   \
+    X(staged_total, "bytes ever gathered in arena memory")                                         \
+    X(stage_full, "times staging had no memory")                                                   \
+    X(bad_frames, "connections closed for a malformed frame")                                      \
+    X(unknown_apis, "connections closed for an API or version that is not served")                 \
+    X(slow_readers, "connections dropped because they held memory without progress")               \
+    X(waiting_fetches, "fetches that wait for data now")                                           \
+    X(loaned_bytes, "bytes of extents on loan now")                                                \
+    X(arena_used_bytes, "bytes in extents of this core")                                           \
+    X(arena_full, "times no extent was free")                                                      \
+    X(dirty_bytes, "appended bytes not yet in the files")                                          \
+    X(dirty_full, "times producers were not read because of log.dirty.max.mb")                     \
+    X(log_bytes_in, "record-batch bytes received by appends")                                      \
+    X(log_bytes_out, "record-batch bytes given to fetches")                                        \
+    X(batches_in, "record batches appended")                                                       \
+    X(batches_refused, "record batches refused")                                                   \
+    X(cold_reads, "fetches served from files")
+
+/* One listener on one core; record-batch bytes, as contract says. */
+#define MILL_LISTENER_COUNTERS(X)                                                                  \
+    X(bytes_in, "record-batch bytes received, refused ones too")                                   \
+    X(bytes_rejected, "of these, refused")                                                         \
+    X(bytes_out, "record-batch bytes sent")                                                        \
+    X(bytes_copied_in, "record-batch bytes copied on the way in, into staging too")                \
+    X(bytes_copied_out, "record-batch bytes copied above the port on the way out")                 \
+    X(bytes_inlined, "record-batch bytes copied because below the inline threshold")               \
+    X(accepted, "connections accepted")                                                            \
+    X(refused, "connections refused at a limit")                                                   \
+    X(connections, "connections open now")
+
+#endif

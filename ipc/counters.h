@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counters and stage histograms in shared memory: millraced writes, everyone may read. Each word
+ * has one writer, which stores relaxed; a reader sees values a moment old and never waits.
+ *
+ *   | header | cores[] | ports[] |
+ */
+#ifndef MILL_IPC_COUNTERS_H
+#define MILL_IPC_COUNTERS_H
+
+#include <stdatomic.h>
+
+#include "base/counter_lists.h"
+#include "base/hist.h"
+#include "ipc/map.h"
+
+enum {
+    MILL_COUNTERS_MAGIC = 0x4d4c4354, /* "MLCT" */
+    MILL_COUNTERS_VERSION = 1,
+    MILL_COUNTERS_PORTS_MAX = 8,
+};
+
+/* Where a request's time goes; each is measured from the stage before. */
+enum mill_stage {
+    MILL_STAGE_COMPLETE,   /* first byte read to whole frame there */
+    MILL_STAGE_APPENDED,   /* to all partitions appended or read */
+    MILL_STAGE_REPLICATED, /* to high watermark or flush reached */
+    MILL_STAGE_ANSWERED,   /* to the answer queued on the stream */
+    MILL_STAGE_ACKED,      /* to the peer's TCP having all of it */
+    MILL_STAGE_COUNT,
+};
+
+enum mill_stage_api {
+    MILL_STAGE_API_PRODUCE,
+    MILL_STAGE_API_FETCH,
+    MILL_STAGE_API_OTHER,
+    MILL_STAGE_API_COUNT,
+};
+
+#define MILL_COUNTER_WORD(name, help) _Atomic uint64_t name;
+
+struct mill_shared_listener {
+    MILL_LISTENER_COUNTERS(MILL_COUNTER_WORD)
+};
+
+struct mill_shared_net {
+    MILL_NET_COUNTERS(MILL_COUNTER_WORD)
+};
+
+struct mill_shared_core {
+    MILL_SPACED _Atomic uint32_t cpu;
+    _Atomic uint32_t tid;
+    MILL_CORE_COUNTERS(MILL_COUNTER_WORD)
+    struct mill_shared_net net; /* sum over the core's port queues */
+    struct mill_shared_listener listeners[MILL_MAP_LISTENERS_MAX];
+    struct mill_hist stages[MILL_STAGE_API_COUNT][MILL_STAGE_COUNT];
+};
+
+struct mill_shared_port {
+    MILL_SPACED char name[32];
+    char driver[32];
+    uint8_t mac[6];
+    uint16_t mtu;
+    _Atomic uint32_t link_up;
+    char address[48]; /* CIDR */
+    MILL_PORT_COUNTERS(MILL_COUNTER_WORD)
+};
+
+struct mill_shared_listener_info {
+    char name[MILL_LISTENER_NAME_BYTES];
+    char address[64]; /* ADDRESS:PORT it is bound to */
+    char transport[16];
+    char state[128]; /* "serving", or why not */
+};
+
+struct mill_counters {
+    uint32_t magic;
+    uint32_t version;
+    uint64_t size_bytes;
+    uint32_t cores_count;
+    uint32_t ports_count;
+    uint32_t listeners_count;
+    uint32_t reserved;
+    _Atomic uint64_t start_wall_ms;
+    _Atomic uint64_t arena_bytes;
+    struct mill_shared_listener_info listeners[MILL_MAP_LISTENERS_MAX];
+    struct mill_shared_port ports[MILL_COUNTERS_PORTS_MAX];
+    struct mill_shared_core cores[];
+};
+
+/* Size of the segment, and its making in zeroed memory (supervisor). */
+uint64_t mill_counters_bytes(uint32_t cores_count);
+void mill_counters_format(void *memory, uint32_t cores_count);
+/* ret: 0, -EBADMSG wrong magic, version or size. */
+int mill_counters_check(const void *memory, uint64_t size_bytes) MILL_WARN_UNUSED;
+
+/* Owner's store, and a reader's load. */
+static inline void mill_counter_set(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+static inline void mill_counter_add(_Atomic uint64_t *word, uint64_t more)
+{
+    mill_counter_set(word, atomic_load_explicit(word, memory_order_relaxed) + more);
+}
+static inline uint64_t mill_counter_get(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+#endif
