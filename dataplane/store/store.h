@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Segment files of one core's partitions, in Kafka's format, over a table of file calls. A store
+ * runs on a thread of its own (a worker), or is stepped by a test on a modelled disk. It takes
+ * requests of its core from a ring (log/store_link.h), reads extents in place and answers through
+ * another ring.
+ */
+#ifndef MILL_DATAPLANE_STORE_H
+#define MILL_DATAPLANE_STORE_H
+
+#include "base/clock.h"
+#include "base/report.h"
+#include "base/uuid.h"
+#include "dataplane/store/file_calls.h"
+#include "hugepages/arena.h"
+#include "hugepages/ring.h"
+
+struct mill_store;
+
+struct mill_store_config {
+    const struct mill_file_calls *files;
+    const char *const *log_dirs;
+    uint32_t log_dirs_count;
+    int32_t node_id;
+    const char *cluster_id;
+    struct mill_arena *arena;
+    struct mill_ring in;  /* from the core: consumer end */
+    struct mill_ring out; /* to the core: producer end */
+    struct mill_bell core_bell;
+    uint32_t open_files_max; /* descriptors kept open, least recent closed */
+    uint32_t producers_max;
+    int64_t producer_expiration_ms;
+};
+
+/* Checks and prepares log directories before any store runs, once per process: creates missing
+ * ones, meta.properties (node and cluster id), the incarnation shared with the arena. ret: 0;
+ * -EPERM another cluster's or node's directory, -errno; report says which and the remedy. */
+int mill_store_prepare(const struct mill_file_calls *files, const char *const *log_dirs,
+                       uint32_t log_dirs_count, int32_t node_id, const char *cluster_id,
+                       struct mill_report *report) MILL_WARN_UNUSED;
+
+/* Take-up, before cores run: writes to the files what extents of an earlier process hold beyond
+ * them (descriptors say what is valid; each batch is checked), then empties the arena under the
+ * directories' incarnation. Extents of another incarnation, or files that end before the recorded
+ * offset (an older copy), are discarded: told through say (level, id, text), one line per
+ * partition. ret: 0, -errno when the files cannot be written (nothing of the arena is lost then).
+ */
+struct mill_takeup_result {
+    uint64_t partitions;
+    uint64_t batches_written;
+    uint64_t bytes_written;
+    uint64_t extents_discarded;
+};
+int mill_store_takeup(const struct mill_file_calls *files, const char *const *log_dirs,
+                      uint32_t log_dirs_count, struct mill_arena *arena, bool taken,
+                      struct mill_takeup_result *ret_result,
+                      struct mill_report *report) MILL_WARN_UNUSED;
+
+int mill_store_create(const struct mill_store_config *config, struct mill_store **ret_store,
+                      struct mill_report *report) MILL_WARN_UNUSED;
+/* One bounded turn: at most a few requests and one file call each. ret: work done, 0 idle. */
+uint32_t mill_store_step(struct mill_store *store, struct mill_now now);
+uint64_t mill_store_deadline(const struct mill_store *store);
+/* Clean end: indexes trimmed, snapshots and checkpoints written, files closed. */
+void mill_store_close(struct mill_store *store, struct mill_now now);
+
+#endif
