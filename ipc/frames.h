@@ -47,8 +47,15 @@ struct mill_frame_answer {
     uint64_t core_incarnation; /* copied from the request */
     uint64_t ticket;
     uint32_t scratch;
-    uint32_t
-        size_bytes; /* of the answer: with its size field, ready to send; 0: close connection */
+    uint32_t size_bytes; /* of the answer, with its size field; 0: see outcome */
+    uint32_t outcome;    /* enum mill_frame_outcome */
+    uint32_t reserved;
+};
+
+enum mill_frame_outcome {
+    MILL_OUTCOME_BYTES = 0, /* send the bytes */
+    MILL_OUTCOME_AGAIN = 1, /* what was missing is in the map now: the core answers from it */
+    MILL_OUTCOME_CLOSE = 2, /* malformed: close the connection */
 };
 
 /* Commands: control to core. */
