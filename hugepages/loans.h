@@ -60,6 +60,21 @@ static inline void mill_loan_give(struct mill_loans *loans, const struct mill_re
     }
 }
 
+/* After a borrow whose reference found no use here after all (its connection is gone): queues the
+ * return when nothing on this core uses the extent. */
+void mill_loan_settle(struct mill_loans *loans, uint32_t extent);
+
+/* Owner's side: counts a loan for another core, before the reference leaves. Its bytes are counted
+ * there (mill_loan_take by the borrower). */
+static inline void mill_loan_lend(struct mill_loans *loans, uint32_t extent)
+{
+    MILL_DASSERT(extent < loans->units);
+    loans->uses[extent]++;
+}
+
+/* Owner's side: a borrower sent back loans that mill_loan_lend had counted. */
+void mill_loan_end(struct mill_loans *loans, const struct mill_loan_return *ended);
+
 static inline bool mill_loan_free(const struct mill_loans *loans, uint32_t extent)
 {
     return loans->uses[extent] == 0;

@@ -49,7 +49,8 @@ uint64_t mill_ring_bytes(uint64_t capacity_bytes);
 struct mill_ring_shared *mill_ring_format(void *memory, uint64_t capacity_bytes);
 
 /* Attaches an end to a formatted ring and goes on where the last one of that end stopped.
- * ret: 0, -EBADMSG when the header is not a ring of at most limit_bytes. */
+ * limit_bytes is the memory that is there (mill_ring_bytes of the capacity, or more).
+ * ret: 0, -EBADMSG when the header is not one of a ring that lies within limit_bytes. */
 int mill_ring_attach_producer(struct mill_ring *ring, struct mill_ring_shared *shared,
                               uint64_t limit_bytes) MILL_WARN_UNUSED;
 int mill_ring_attach_consumer(struct mill_ring *ring, struct mill_ring_shared *shared,
@@ -60,8 +61,11 @@ int mill_ring_attach_consumer(struct mill_ring *ring, struct mill_ring_shared *s
 void *mill_ring_claim(struct mill_ring *ring, uint32_t kind, uint32_t size_bytes);
 /* Makes all claims visible. */
 void mill_ring_publish(struct mill_ring *ring);
-/* Bytes free for claims, as last known after a fresh look. */
+/* Bytes free for claims, as last known after a fresh look; a message takes its header and padding
+ * from them, and what is left up to the end of the data when it would wrap. */
 uint64_t mill_ring_room(struct mill_ring *ring);
+/* True when a claim of size_bytes would succeed now. Counts nothing. */
+bool mill_ring_fits(struct mill_ring *ring, uint32_t size_bytes);
 
 /* Consumer: the next message, NULL when there is none. Stays valid until mill_ring_release. */
 const void *mill_ring_next(struct mill_ring *ring, uint32_t *ret_kind, uint32_t *ret_size_bytes);
