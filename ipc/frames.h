@@ -13,6 +13,7 @@
 
 #include <stdatomic.h>
 
+#include "base/chain.h"
 #include "base/uuid.h"
 #include "hugepages/ring.h"
 #include "ipc/map.h"
@@ -155,6 +156,15 @@ static inline void *mill_ipc_at(struct mill_ipc_segment *segment, uint64_t offse
 int mill_frame_put(struct mill_ring *ring, struct mill_ipc_segment *segment,
                    struct mill_ipc_scratch *scratch, uint32_t kind, void *head, uint32_t head_bytes,
                    const struct mill_cursor *body) MILL_WARN_UNUSED;
+
+/* The body of a received frame message: beside its head, or in the sender's scratch slot. Checks
+ * every length. ret: NULL when the message is malformed (drop it). With in_scratch the receiver
+ * calls mill_scratch_release when done with the bytes. */
+const uint8_t *mill_frame_body(struct mill_ipc_segment *segment, uint64_t segment_bytes,
+                               struct mill_ipc_scratch *scratch, const void *message,
+                               uint32_t head_bytes, uint32_t message_bytes, uint32_t in_scratch,
+                               uint32_t size_bytes);
+void mill_scratch_release(struct mill_ipc_scratch *scratch);
 
 /* --- descriptors the supervisor passes
  * ------------------------------------------------------------- */

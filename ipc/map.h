@@ -125,6 +125,8 @@ void mill_map_close(struct mill_map *map);
  * ------------------------------------ */
 
 uint64_t mill_map_generation(const struct mill_map *map);
+/* Times the writer found no room, for the counter views. */
+uint64_t mill_map_full_count(const struct mill_map *map);
 /* A core says at the top of each turn that it holds no record of before; and around its sleep. */
 void mill_map_turn(struct mill_map *map, uint32_t core);
 void mill_map_reader_state(struct mill_map *map, uint32_t core, bool awake);
@@ -150,7 +152,10 @@ int mill_map_writer_open(struct mill_map *map, struct mill_map_writer **ret_writ
 void mill_map_writer_close(struct mill_map_writer *writer);
 
 /* Publishes a topic under its name and id: new, or in place of the record with the same id. The
- * caller fills everything but slot. ret: 0, -ENOSPC map full (counted). */
+ * caller fills everything but slot. The name leads to it when nobody has the name, or when the
+ * holder is flagged MILL_TOPIC_DELETING and it is not; the holder is then reachable by id only.
+ * ret: 0, -ENOSPC map full, or its free space not yet given up by a core that makes no turns
+ * (counted; try again later), -EINVAL name, id or partition count out of range. */
 int mill_map_put_topic(struct mill_map_writer *writer,
                        const struct mill_map_topic *topic) MILL_WARN_UNUSED;
 /* Unlinks a topic. ret: 0, -ENOENT. */
@@ -160,5 +165,7 @@ int mill_map_put_cluster(struct mill_map_writer *writer,
                          const struct mill_map_cluster *cluster) MILL_WARN_UNUSED;
 /* Frees old records that no core can still hold. Once per turn of control. */
 void mill_map_reclaim(struct mill_map_writer *writer);
+/* True while old records wait to be freed: reclaim wants another turn. */
+bool mill_map_reclaim_pending(const struct mill_map_writer *writer);
 
 #endif
