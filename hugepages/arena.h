@@ -3,9 +3,8 @@
  * it the extents that hold record batches. Files are on hugetlbfs, or on tmpfs with the same layout
  * when hugepages are off. They outlive the process: everything inside is offsets, never pointers.
  *
- *   file of node 0                                   | file of node 1 ...
- *   | header | partition marks | descriptors | chunks 2 MiB ... | header | descriptors | chunks ...
- * |
+ *   | file of node 0                                              | file of node 1 ...
+ *   | header | partition marks | descriptors | chunks of 2 MiB ...  | header | descriptors | ...
  *
  *   extent id = number of its first 4 KiB unit counted from the base of the whole range, so that an
  *   address is base + id * 4096 without a look-up (base/ref.h). One descriptor per unit; the one of
@@ -62,11 +61,11 @@ static_assert(sizeof(struct mill_extent_desc) == 64, "one line per unit");
 struct mill_partition_mark {
     struct mill_uuid topic_id;
     int32_t partition;
-    _Atomic uint32_t state;          /* 0 free, 1 used; released last */
+    _Atomic uint32_t state;          /* 1 used, released last; else no mark (marks.c) */
     _Atomic int64_t written_offset;  /* every batch below it is in the files */
     _Atomic int64_t start_offset;    /* log start; lower offsets in extents are void */
     _Atomic int64_t truncate_offset; /* a truncation under way cuts from here; -1 none */
-    uint64_t reserved;
+    uint64_t reserved[2];
 };
 static_assert(sizeof(struct mill_partition_mark) == 64, "one line per partition");
 
@@ -83,13 +82,29 @@ struct mill_arena_options {
 struct mill_arena;
 
 /* Creates the files, or maps those an earlier process left (ret_taken true): every page is reserved
- * and faulted in here, so that no later touch can fail. An existing file of another size, version
- * or incarnation is discarded loudly by the caller through mill_arena_reset. ret: 0; -ENOSPC too
- * few pages (report names the sysctl), -EINVAL, -errno of the file calls */
+ * and faulted in here, so that no later touch can fail. Files left are opened with their own
+ * geometry, so that what they hold can be taken up whatever the configuration says now
+ * (mill_arena_resized). Files that cannot be understood are left as they are: the caller says so
+ * loudly, calls mill_arena_discard and opens again.
+ * ret: 0; -ESTALE foreign, damaged or incomplete files; -EPERM files that others may have written;
+ *      -ENOSPC too few pages (report names the sysctl); -EINVAL options, or a folder on the wrong
+ *      kind of file system; -errno of the file calls */
 int mill_arena_open(const struct mill_arena_options *options, struct mill_arena **ret_arena,
                     bool *ret_taken, struct mill_report *report) MILL_WARN_UNUSED;
 
-/* Forgets all content and starts under a new incarnation. Before cores run. */
+/* True when the files taken have another geometry than the options asked for: after take-up, close
+ * with remove and open again. */
+bool mill_arena_resized(const struct mill_arena *arena);
+
+/* Removes the files in dir, whatever they hold. No arena is open there. ret: 0, -errno. */
+int mill_arena_discard(const char *dir, struct mill_report *report) MILL_WARN_UNUSED;
+
+/* Hugepages that an open with these options lacks now, counting files of an earlier process as
+ * there; 0 with hugepages off. Start-up only. */
+uint64_t mill_arena_pages_missing(const struct mill_arena_options *options);
+
+/* Forgets all content and starts under a new incarnation. Before any core's allocator is created;
+ * after a take-up nothing can be allocated until this was called. */
 void mill_arena_reset(struct mill_arena *arena, const struct mill_uuid *incarnation);
 
 /* The id that arena and log directories share; zero in a fresh arena. */
@@ -107,11 +122,21 @@ struct mill_extent_desc *mill_arena_desc(struct mill_arena *arena, uint32_t exte
 bool mill_arena_file(const struct mill_arena *arena, uint32_t index, uint8_t **ret_base,
                      uint64_t *ret_size_bytes, uint32_t *ret_page_bytes, int *ret_node);
 
-/* The mark of a partition, made when absent. ret: NULL when the table is full (counted by the
- * caller). Owner core or start-up only; two cores may look for different partitions at once. */
+/* Take-up: the next descriptor from *cursor on (0 at first) whose state is LOG and whose fields
+ * describe bytes that are there; its extent is then *cursor - 1. What a damaged table says beyond
+ * that is skipped and counted. ret: NULL at the end. */
+struct mill_extent_desc *mill_arena_next_log(struct mill_arena *arena, uint32_t *cursor);
+/* Descriptors skipped by mill_arena_next_log; to be told loudly when not 0. */
+uint32_t mill_arena_implausible_count(const struct mill_arena *arena);
+
+/* The mark of a partition, made when absent (offsets 0, truncation -1). ret: NULL when the table is
+ * full (counted by the caller). Owner core or start-up only; two cores may look for different
+ * partitions at once. */
 struct mill_partition_mark *mill_arena_mark(struct mill_arena *arena,
                                             const struct mill_uuid *topic_id, int32_t partition);
-/* All marks, for take-up; index below partitions_max; NULL for a free slot. */
+/* All marks, for take-up; index below mill_arena_marks_length (partitions_max when the files were
+ * made); NULL for a free slot and above. */
+uint32_t mill_arena_marks_length(const struct mill_arena *arena);
 struct mill_partition_mark *mill_arena_mark_at(struct mill_arena *arena, uint32_t index);
 void mill_arena_mark_free(struct mill_partition_mark *mark);
 
@@ -120,10 +145,18 @@ void mill_arena_mark_free(struct mill_partition_mark *mark);
 
 struct mill_extents; /* one core's allocator over the arena */
 
-/* One per core, before it runs; node_preferred is the CPU's NUMA node. */
+struct mill_loans;
+
+/* One per core, before it runs; node_preferred is the CPU's NUMA node, -1 unknown.
+ * ret: 0, -EINVAL no such core, -EEXIST it has one, -ENOMEM. */
 int mill_extents_create(struct mill_arena *arena, uint32_t core, int node_preferred,
                         struct mill_extents **ret_extents) MILL_WARN_UNUSED;
+/* Valid extents stay as they are, for the next process to take up. */
 void mill_extents_destroy(struct mill_extents *extents);
+/* Has every free checked against the core's loans. */
+void mill_extents_check_loans(struct mill_extents *extents, const struct mill_loans *loans);
+/* Gives back the one empty chunk that a core keeps: for a core about to idle long. */
+void mill_extents_trim(struct mill_extents *extents);
 
 /* Takes an extent of at least size_bytes, rounded up to the next power of two from 4 KiB on. The
  * descriptor's state stays FREE until the caller has filled it (mill_extent_publish).
@@ -135,7 +168,8 @@ int mill_extent_alloc(struct mill_extents *extents, uint32_t size_bytes,
 void mill_extent_publish(struct mill_extents *extents, uint32_t extent,
                          enum mill_extent_state state);
 
-/* Gives an extent back: only its core, only when no loan is out (checked). */
+/* Gives an extent back: only its core, only when no loan is out (see above).
+ * A wrong owner and a second free abort. */
 void mill_extent_free(struct mill_extents *extents, uint32_t extent);
 
 uint32_t mill_extent_size_bytes(const struct mill_extents *extents, uint32_t extent);

@@ -5,14 +5,10 @@
 #include "tests/unit/test.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/random.h"
 #include "hugepages/loans.h"
+#include "tests/unit/hugepages/fixture.h"
 
 enum {
     UNITS = 16,
@@ -22,22 +18,6 @@ enum {
 static struct mill_ref ref_of(uint32_t extent, uint32_t size_bytes)
 {
     return (struct mill_ref){.extent = extent, .size_bytes = size_bytes};
-}
-
-/* True when act(argument) aborts in a child. */
-static bool aborts(void (*act)(void *argument), void *argument)
-{
-    pid_t child = fork();
-    if (child == 0) {
-        if (freopen("/dev/null", "w", stderr) == NULL) {
-            _exit(1);
-        }
-        act(argument);
-        _exit(0);
-    }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
 static void test_loan_own_extent_free_after_last_give(void **state)
