@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ApiVersions, DescribeCluster, InitProducerId, and the dispatch by API key. */
+#include "dataplane/core/core_types.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "protocol/errors.h"
+
+/* --- ApiVersions
+ * ----------------------------------------------------------------------------------- */
+
+static void get_api(const void *context, int32_t index, void *ret_element)
+{
+    const bool *only_self = context;
+    struct mill_api_versions_response_api_keys *element = ret_element;
+    const struct mill_api *api =
+        *only_self ? mill_api_find(MILL_API_KEY_API_VERSIONS) : &mill_apis[index];
+    element->api_key = api->key;
+    element->min_version = api->version_min_advertised;
+    element->max_version = api->version_max;
+}
+
+static int versions_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    MILL_UNUSED(context);
+    bool unknown = request->top_error == MILL_KERR_UNSUPPORTED_VERSION;
+    struct mill_api_versions_response answer;
+    mill_api_versions_response_defaults(&answer);
+    answer.error_code = request->top_error;
+    answer.api_keys = (struct mill_warray){
+        .count = unknown ? 1 : (int32_t)mill_apis_count, .get = get_api, .context = &unknown};
+    /* A version that we do not know is answered in the oldest form (KIP-511). */
+    return mill_api_versions_response_encode(to, unknown ? 0 : request->header.api_version,
+                                             &answer);
+}
+
+/* Letters, digits, dot and hyphen, with a letter or digit at both ends (KIP-511). */
+static bool software_text_good(const struct mill_wstr *text)
+{
+    char copy[256];
+    int32_t length = mill_wstr_copy(text, copy, sizeof(copy));
+    if (length <= 0) {
+        return false;
+    }
+    for (int32_t i = 0; i < length; i++) {
+        char c = copy[i];
+        bool inner = c == '.' || c == '-';
+        bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (!plain && !(inner && i > 0 && i + 1 < length)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void mill_api_versions_begin(struct mill_core *core, struct mill_request *request)
+{
+    const struct mill_api *api = mill_api_find(MILL_API_KEY_API_VERSIONS);
+    int16_t version = request->header.api_version;
+    if (version < api->version_min || version > api->version_max) {
+        request->top_error = MILL_KERR_UNSUPPORTED_VERSION;
+        mill_answer_send(core, request, versions_fill, NULL);
+        return;
+    }
+    struct mill_api_versions_request message;
+    struct mill_cursor at = request->body;
+    if (mill_api_versions_request_decode(&at, version, &message) < 0) {
+        core->words.bad_frames++;
+        mill_conn_abort(core, request->conn);
+        return;
+    }
+    if (version >= 3 && !(software_text_good(&message.client_software_name) &&
+                          software_text_good(&message.client_software_version))) {
+        request->top_error = MILL_KERR_INVALID_REQUEST;
+    }
+    mill_answer_send(core, request, versions_fill, NULL);
+}
+
+/* --- DescribeCluster
+ * ------------------------------------------------------------------------------- */
+
+static void get_broker(const void *context, int32_t index, void *ret_element)
+{
+    const struct mill_broker_view *view = context;
+    struct mill_describe_cluster_response_brokers *element = ret_element;
+    const struct mill_map_broker *broker = NULL;
+    const struct mill_map_endpoint *endpoint = mill_broker_at(view, index, &broker);
+    element->broker_id = broker->node_id;
+    element->host = mill_wstr_of(endpoint->host);
+    element->port = endpoint->port;
+    element->rack = mill_wstr_of(NULL);
+}
+
+static int cluster_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    const struct mill_broker_view *view = context;
+    struct mill_describe_cluster_response answer;
+    mill_describe_cluster_response_defaults(&answer);
+    answer.cluster_id = mill_wstr_of(view->cluster ? view->cluster->cluster_id : "");
+    answer.controller_id = view->cluster ? view->cluster->controller_id : -1;
+    answer.brokers =
+        (struct mill_warray){.count = (int32_t)view->count, .get = get_broker, .context = view};
+    return mill_describe_cluster_response_encode(to, request->header.api_version, &answer);
+}
+
+void mill_cluster_begin(struct mill_core *core, struct mill_request *request)
+{
+    struct mill_describe_cluster_request message;
+    struct mill_cursor at = request->body;
+    if (mill_describe_cluster_request_decode(&at, request->header.api_version, &message) < 0) {
+        core->words.bad_frames++;
+        mill_conn_abort(core, request->conn);
+        return;
+    }
+    struct mill_broker_view view = mill_broker_view(core, request->conn->stream->listener);
+    mill_answer_send(core, request, cluster_fill, &view);
+}
+
+/* --- InitProducerId
+ * -------------------------------------------------------------------------------- */
+
+static int producer_id_fill(struct mill_writer *to, const struct mill_request *request,
+                            void *context)
+{
+    const int64_t *id = context;
+    struct mill_init_producer_id_response answer;
+    mill_init_producer_id_response_defaults(&answer);
+    answer.error_code = request->top_error;
+    answer.producer_id = *id;
+    answer.producer_epoch = request->top_error == 0 ? 0 : -1;
+    return mill_init_producer_id_response_encode(to, request->header.api_version, &answer);
+}
+
+/* Next id of this core's reserve. ret: false when it is used up. */
+static bool id_take(struct mill_core *core, int64_t *ret_id)
+{
+    if (core->ids_next[0] == core->ids_end[0]) {
+        core->ids_next[0] = core->ids_next[1];
+        core->ids_end[0] = core->ids_end[1];
+        core->ids_next[1] = core->ids_end[1];
+    }
+    if (core->ids_next[0] == core->ids_end[0]) {
+        mill_ids_ask(core);
+        return false;
+    }
+    *ret_id = core->ids_next[0]++;
+    if (core->ids_next[1] == core->ids_end[1] &&
+        core->ids_end[0] - core->ids_next[0] < MILL_IDS_RESERVE) {
+        mill_ids_ask(core);
+    }
+    return true;
+}
+
+void mill_producer_id_begin(struct mill_core *core, struct mill_request *request)
+{
+    struct mill_init_producer_id_request message;
+    struct mill_cursor at = request->body;
+    int64_t id = -1;
+    if (mill_init_producer_id_request_decode(&at, request->header.api_version, &message) < 0) {
+        core->words.bad_frames++;
+        mill_conn_abort(core, request->conn);
+        return;
+    }
+    if (message.transactional_id.length >= 0) {
+        /* Transactions have no coordinator yet; FindCoordinator says the same. */
+        request->top_error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    } else if (!id_take(core, &id)) {
+        if (request->deadline_ns == MILL_NEVER) {
+            mill_request_deadline(core, request,
+                                  core->now.mono_ns + core->limits.control_timeout_ns);
+        }
+        if (!request->expired) {
+            mill_request_hold(core, request);
+            return;
+        }
+        request->top_error = MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS;
+    }
+    mill_heap_remove(&core->heap, &request->deadline);
+    mill_answer_send(core, request, producer_id_fill, &id);
+}
+
+/* --- dispatch
+ * -------------------------------------------------------------------------------------- */
+
+void mill_api_begin(struct mill_core *core, struct mill_request *request)
+{
+    switch (request->header.api_key) {
+    case MILL_API_KEY_PRODUCE:
+        mill_produce_begin(core, request);
+        break;
+    case MILL_API_KEY_FETCH:
+        mill_fetch_begin(core, request);
+        break;
+    case MILL_API_KEY_LIST_OFFSETS:
+        mill_list_offsets_begin(core, request);
+        break;
+    case MILL_API_KEY_METADATA:
+        mill_metadata_begin(core, request);
+        break;
+    case MILL_API_KEY_API_VERSIONS:
+        mill_api_versions_begin(core, request);
+        break;
+    case MILL_API_KEY_INIT_PRODUCER_ID:
+        mill_producer_id_begin(core, request);
+        break;
+    case MILL_API_KEY_OFFSET_FOR_LEADER_EPOCH:
+        mill_epochs_begin(core, request);
+        break;
+    case MILL_API_KEY_DESCRIBE_CLUSTER:
+        mill_cluster_begin(core, request);
+        break;
+    default:
+        mill_forward(core, request); /* the table says control answers it */
+        break;
+    }
+}
+
+void mill_api_ops_done(struct mill_core *core, struct mill_request *request)
+{
+    request->done_ns = core->now.mono_ns;
+    switch (request->header.api_key) {
+    case MILL_API_KEY_PRODUCE:
+        mill_produce_done(core, request);
+        break;
+    case MILL_API_KEY_FETCH:
+        mill_fetch_done(core, request);
+        break;
+    case MILL_API_KEY_LIST_OFFSETS:
+        mill_list_offsets_done(core, request);
+        break;
+    case MILL_API_KEY_OFFSET_FOR_LEADER_EPOCH:
+        mill_epochs_done(core, request);
+        break;
+    default:
+        MILL_ASSERT(false); /* no other API has ops */
+    }
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fetch: reads of all partitions at once; when there is too little, watches until there is more or
+ * the wait is over, then reads again. Record bytes go out by reference.
+ *
+ *   begin -> reads -> enough? --yes--> answer
+ *              ^        | no
+ *              +-- watches (data, change or max_wait) --+
+ *
+ * Sessions (KIP-227) are not kept: session id 0 in every answer makes clients send full requests.
+ */
+#include "dataplane/core/core_types.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum {
+    FETCH_EPOCH_FULL = -1, /* no session wanted */
+};
+
+static uint32_t partitions_count(const struct mill_fetch_request *message, int16_t version)
+{
+    uint32_t count = 0;
+    struct mill_warray topics = message->topics;
+    struct mill_fetch_request_topics topic;
+    while (mill_fetch_request_topics_next(&topics, version, &topic)) {
+        count += (uint32_t)MILL_MAX(topic.partitions.count, 0);
+    }
+    return count;
+}
+
+/* Share of the request's references for each of its partitions. */
+static uint8_t refs_share(const struct mill_request *request)
+{
+    return (uint8_t)MILL_MAX(MILL_LOG_REFS_MAX / MILL_MAX(request->ops_count, 1u), 1u);
+}
+
+static void op_prepare(struct mill_core *core, struct mill_request *request, struct mill_op *op,
+                       const struct mill_wstr *topic_name,
+                       const struct mill_fetch_request_topics_partitions *part)
+{
+    const struct mill_map_topic *topic = NULL;
+    op->kind = MILL_OP_READ;
+    op->partition = part->partition;
+    op->offset = part->fetch_offset;
+    op->size_bytes = (uint32_t)MILL_MAX(part->partition_max_bytes, 0);
+    op->current_epoch = part->current_leader_epoch;
+    op->last_epoch = part->last_fetched_epoch;
+    op->refs_max = refs_share(request);
+    op->error = (int16_t)mill_locate(core, topic_name, part->partition, op, &topic);
+}
+
+/* Loans of an earlier round of reads end. */
+static void refs_forget(struct mill_core *core, struct mill_request *request)
+{
+    for (uint32_t i = 0; i < request->refs_count; i++) {
+        mill_loan_give(core->loans, &request->refs[i]);
+    }
+    request->refs_count = 0;
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        request->ops[i].refs_count = 0;
+        request->ops[i].bytes = 0;
+    }
+}
+
+static uint32_t bytes_sum(const struct mill_request *request)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        sum += request->ops[i].bytes;
+    }
+    return sum;
+}
+
+/* One round over all partitions without an error. Own partitions see how much is left of max_bytes;
+ * the others answer for themselves and the sum is cut in the answer. */
+static void reads_begin(struct mill_core *core, struct mill_request *request)
+{
+    refs_forget(core, request);
+    request->phase = MILL_PHASE_OPS;
+    request->ops_pending = 1;
+    bool first = true;
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        struct mill_op *op = &request->ops[i];
+        if (op->error != MILL_KERR_NONE) {
+            continue;
+        }
+        uint32_t found = bytes_sum(request);
+        uint32_t limit = op->size_bytes;
+        op->kind = MILL_OP_READ;
+        op->first_whole = first && found == 0;
+        if (op->owner == core->index) {
+            op->size_bytes =
+                MILL_MIN(limit, request->bytes_max - MILL_MIN(found, request->bytes_max));
+        }
+        mill_request_op_start(core, request, i);
+        op->size_bytes = limit;
+        first = first && op->owner == core->index && op->bytes == 0;
+    }
+    mill_request_ops_begun(core, request);
+}
+
+void mill_fetch_begin(struct mill_core *core, struct mill_request *request)
+{
+    int16_t version = request->header.api_version;
+    struct mill_fetch_request message;
+    struct mill_cursor at = request->body;
+    if (mill_fetch_request_decode(&at, version, &message) < 0) {
+        core->words.bad_frames++;
+        mill_conn_abort(core, request->conn);
+        return;
+    }
+    int r = mill_request_ops(core, request, partitions_count(&message, version));
+    if (r == -ENOSPC) {
+        mill_request_hold(core, request);
+        return;
+    }
+    if (r < 0) {
+        core->words.requests_full++;
+        mill_conn_abort(core, request->conn);
+        return;
+    }
+    request->min_bytes = message.min_bytes;
+    request->bytes_max =
+        MILL_MIN((uint32_t)MILL_MAX(message.max_bytes, 0), core->limits.fetch_bytes_max);
+    uint64_t wait_ms = (uint64_t)MILL_MAX(message.max_wait_ms, 0);
+    mill_request_deadline(core, request, core->now.mono_ns + wait_ms * MILL_NS_PER_MS);
+    request->expired = wait_ms == 0;
+    /* A session that we never gave out: say so at once (KIP-227). */
+    if (version >= 7 && message.session_id != 0 && message.session_epoch != FETCH_EPOCH_FULL) {
+        request->top_error = MILL_KERR_FETCH_SESSION_ID_NOT_FOUND;
+        mill_fetch_done(core, request);
+        return;
+    }
+    struct mill_warray topics = message.topics;
+    struct mill_fetch_request_topics topic;
+    uint32_t index = 0;
+    while (mill_fetch_request_topics_next(&topics, version, &topic)) {
+        struct mill_fetch_request_topics_partitions part;
+        struct mill_warray parts = topic.partitions;
+        while (mill_fetch_request_topics_partitions_next(&parts, version, &part)) {
+            op_prepare(core, request, &request->ops[index++], &topic.topic, &part);
+        }
+    }
+    reads_begin(core, request);
+}
+
+/* --- waiting
+ * --------------------------------------------------------------------------------------- */
+
+static bool must_answer(const struct mill_core *core, const struct mill_request *request)
+{
+    if (request->expired || core->stopping) {
+        return true;
+    }
+    bool any = false;
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        const struct mill_op *op = &request->ops[i];
+        if (op->error != MILL_KERR_NONE || op->diverging_epoch >= 0) {
+            return true;
+        }
+        any = true;
+    }
+    return !any || bytes_sum(request) >= (uint32_t)MILL_MAX(request->min_bytes, 0);
+}
+
+static void watches_begin(struct mill_core *core, struct mill_request *request)
+{
+    uint32_t found = bytes_sum(request);
+    uint32_t missing = (uint32_t)request->min_bytes - found;
+    uint32_t share = MILL_MAX(missing / request->ops_count, 1u);
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        struct mill_op *op = &request->ops[i];
+        op->watch_bytes = op->bytes + share;
+    }
+    refs_forget(core, request);
+    request->phase = MILL_PHASE_WATCHES;
+    core->words.waiting_fetches++;
+    mill_request_settle(core, request);
+    request->ops_pending = 0;
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        struct mill_op *op = &request->ops[i];
+        op->kind = MILL_OP_WATCH;
+        uint32_t limit = op->size_bytes;
+        op->size_bytes = op->watch_bytes;
+        mill_request_op_start(core, request, i);
+        op->size_bytes = limit;
+        if (request->phase != MILL_PHASE_WATCHES) {
+            return; /* one of them ended at once and the request went on */
+        }
+    }
+}
+
+/* --- answer
+ * ---------------------------------------------------------------------------------------- */
+
+/* Puts the references into the order of the answer and drops what exceeds max_bytes: the first
+ * partition with data stays whole. */
+static void refs_order(struct mill_core *core, struct mill_request *request)
+{
+    struct mill_ref ordered[MILL_LOG_REFS_MAX];
+    uint32_t count = 0;
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        struct mill_op *op = &request->ops[i];
+        bool keep = sum == 0 || sum + op->bytes <= request->bytes_max;
+        for (uint32_t k = 0; k < op->refs_count; k++) {
+            struct mill_ref *ref = &request->refs[op->refs_first + k];
+            if (keep) {
+                ordered[count++] = *ref;
+            } else {
+                mill_loan_give(core->loans, ref);
+            }
+        }
+        if (!keep) {
+            op->bytes = 0;
+            op->refs_count = 0;
+        }
+        sum += op->bytes;
+    }
+    memcpy(request->refs, ordered, count * sizeof(ordered[0]));
+    request->refs_count = (uint16_t)count;
+}
+
+struct fetch_fill {
+    struct mill_core *core;
+    struct mill_request *request;
+    struct mill_warray topics;
+    struct mill_warray parts;
+    uint32_t op_index;
+};
+
+static void get_partition(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    struct fetch_fill *fill = (void *)(uintptr_t)context;
+    struct mill_fetch_response_responses_partitions *element = ret_element;
+    const struct mill_op *op = &fill->request->ops[fill->op_index++];
+    struct mill_fetch_request_topics_partitions part;
+    bool more = mill_fetch_request_topics_partitions_next(&fill->parts,
+                                                          fill->request->header.api_version, &part);
+    MILL_ASSERT(more);
+    bool failed = op->error != MILL_KERR_NONE;
+    element->partition_index = part.partition;
+    element->error_code = op->error;
+    if (op->error == MILL_KERR_KAFKA_STORAGE_ERROR && fill->request->header.api_version <= 5) {
+        element->error_code = MILL_KERR_NOT_LEADER_OR_FOLLOWER; /* older clients do not know 56 */
+    }
+    element->high_watermark = failed ? -1 : op->high_watermark;
+    element->last_stable_offset = failed ? -1 : op->high_watermark;
+    element->log_start_offset = failed ? -1 : op->start_offset;
+    /* No transactions yet: none is aborted. Null is for read_uncommitted, empty does for both. */
+    element->aborted_transactions.count = fill->request->read_committed ? 0 : -1;
+    element->preferred_read_replica = -1;
+    element->records = (struct mill_wrecords){.length = (int32_t)op->bytes};
+    if (op->diverging_epoch >= 0) {
+        element->has_diverging_epoch = true;
+        element->diverging_epoch.epoch = op->diverging_epoch;
+        element->diverging_epoch.end_offset = op->diverging_end;
+    }
+}
+
+static void get_topic(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    struct fetch_fill *fill = (void *)(uintptr_t)context;
+    struct mill_fetch_response_responses *element = ret_element;
+    struct mill_fetch_request_topics topic;
+    bool more =
+        mill_fetch_request_topics_next(&fill->topics, fill->request->header.api_version, &topic);
+    MILL_ASSERT(more);
+    fill->parts = topic.partitions;
+    element->topic = topic.topic;
+    element->partitions = (struct mill_warray){
+        .count = MILL_MAX(topic.partitions.count, 0), .get = get_partition, .context = fill};
+}
+
+static int fetch_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    struct fetch_fill *fill = context;
+    int16_t version = request->header.api_version;
+    struct mill_fetch_request message;
+    struct mill_cursor at = request->body;
+    int r = mill_fetch_request_decode(&at, version, &message);
+    MILL_ASSERT_EQ(r, 0); /* it was decoded before */
+    fill->topics = message.topics;
+    fill->op_index = 0;
+    fill->request->read_committed = message.isolation_level == 1;
+    struct mill_fetch_response answer;
+    mill_fetch_response_defaults(&answer);
+    answer.error_code = request->top_error;
+    int32_t count = request->top_error ? 0 : MILL_MAX(message.topics.count, 0);
+    answer.responses = (struct mill_warray){.count = count, .get = get_topic, .context = fill};
+    return mill_fetch_response_encode(to, version, &answer);
+}
+
+/* A partition whose first batch alone exceeds the limits must still make progress when nothing else
+ * has data. ret: true when a read was begun for it. */
+static bool read_whole(struct mill_core *core, struct mill_request *request)
+{
+    if (bytes_sum(request) > 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        struct mill_op *op = &request->ops[i];
+        if (op->error == MILL_KERR_NONE && !op->first_whole && op->high_watermark > op->offset) {
+            op->first_whole = true;
+            request->ops_pending = 1;
+            mill_request_op_start(core, request, i);
+            mill_request_ops_begun(core, request);
+            return true;
+        }
+    }
+    return false;
+}
+
+void mill_fetch_done(struct mill_core *core, struct mill_request *request)
+{
+    if (request->phase == MILL_PHASE_WATCHES) {
+        core->words.waiting_fetches--;
+        for (uint32_t i = 0; i < request->ops_count; i++) {
+            mill_op_cancel(core, &request->ops[i]);
+            request->ops[i].error =
+                MILL_KERR_NONE; /* the read tells what became of the partition */
+        }
+        reads_begin(core, request);
+        return;
+    }
+    if (request->top_error == 0) {
+        if (read_whole(core, request)) {
+            return;
+        }
+        if (!must_answer(core, request)) {
+            watches_begin(core, request);
+            return;
+        }
+        refs_order(core, request);
+    }
+    mill_heap_remove(&core->heap, &request->deadline);
+    struct fetch_fill fill = {.core = core, .request = request};
+    mill_answer_send(core, request, fetch_fill, &fill);
+}

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A core's making, its turn, its deadlines and its counters. The turn's parts are in the other
+ * files of this folder; every one of them does bounded work. */
+#include "dataplane/core/core_types.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SWEEP_NS = 1000000000,
+    STOP_ANSWER_NS = 500000000, /* how long a stop waits for answers before it closes connections */
+};
+
+static void log_watch_fired(void *context, struct mill_log_watch *watch)
+{
+    mill_op_watch_fired(context, watch);
+}
+
+static const struct mill_log_events log_events = {
+    .state = mill_owner_state,
+    .watch = log_watch_fired,
+};
+
+/* --- making
+ * ---------------------------------------------------------------------------------------- */
+
+static uint32_t *free_list_new(uint32_t count)
+{
+    uint32_t *list = calloc(count, sizeof(list[0]));
+    for (uint32_t i = 0; list && i < count; i++) {
+        list[i] = count - 1 - i; /* low indices first: what is not used stays untouched */
+    }
+    return list;
+}
+
+static int pools_create(struct mill_core *core)
+{
+    const struct mill_core_limits *limits = &core->limits;
+    uint32_t conns = limits->connections_max;
+    uint32_t ops = (uint32_t)1 << (32 - __builtin_clz(MILL_MAX(limits->peer_ops_max, 2u) - 1));
+    core->requests_count = conns + MILL_REQUESTS_ORPHANED_MAX;
+    core->conns = calloc(conns, sizeof(core->conns[0]));
+    core->conns_free = free_list_new(conns);
+    core->conns_free_count = conns;
+    core->requests = calloc(core->requests_count, sizeof(core->requests[0]));
+    core->requests_free = free_list_new(core->requests_count);
+    core->requests_free_count = core->requests_count;
+    core->peer_ops = calloc(ops, sizeof(core->peer_ops[0]));
+    core->peer_ops_free = free_list_new(ops);
+    core->peer_ops_free_count = ops;
+    core->peer_ops_buckets = calloc(ops, sizeof(core->peer_ops_buckets[0]));
+    core->peer_ops_mask = ops - 1;
+    core->limits.peer_ops_max = ops;
+    core->answer_bytes = malloc(MILL_ANSWER_BYTES);
+    core->holes = calloc(MILL_WIRE_HOLES_MAX, sizeof(core->holes[0]));
+    core->read_result = calloc(1, sizeof(*core->read_result));
+    core->seen = calloc(mill_map_slots_max(core->map), sizeof(core->seen[0]));
+    if (!core->conns || !core->conns_free || !core->requests || !core->requests_free ||
+        !core->peer_ops || !core->peer_ops_free || !core->peer_ops_buckets || !core->answer_bytes ||
+        !core->holes || !core->read_result || !core->seen) {
+        return -ENOMEM;
+    }
+    return mill_heap_init(&core->heap, core->requests_count);
+}
+
+static int rings_attach(struct mill_core *core)
+{
+    struct mill_ipc_core *own = core->ipc_core;
+    uint64_t limit = core->ipc->size_bytes;
+    int r = mill_ring_attach_producer(&core->frames_out, mill_ipc_at(core->ipc, own->frames_out),
+                                      limit);
+    if (r == 0) {
+        r = mill_ring_attach_consumer(&core->frames_in, mill_ipc_at(core->ipc, own->frames_in),
+                                      limit);
+    }
+    if (r == 0) {
+        r = mill_ring_attach_producer(&core->events, mill_ipc_at(core->ipc, own->events), limit);
+    }
+    if (r == 0) {
+        r = mill_ring_attach_consumer(&core->commands, mill_ipc_at(core->ipc, own->commands),
+                                      limit);
+    }
+    return r;
+}
+
+int mill_core_create(const struct mill_core_config *config, struct mill_core **ret_core)
+{
+    struct mill_core *core = calloc(1, sizeof(*core));
+    if (!core) {
+        return -ENOMEM;
+    }
+    MILL_ASSERT_LT(config->index, config->ipc->cores_count);
+    core->index = config->index;
+    core->count = config->count;
+    core->node_id = config->node_id;
+    core->incarnation = config->incarnation;
+    core->limits = config->limits;
+    core->arena = config->arena;
+    core->extents = config->extents;
+    core->loans = config->loans;
+    core->arena_base = mill_arena_base(config->arena);
+    core->map = config->map;
+    core->ipc = config->ipc;
+    core->ipc_core = &config->ipc->cores[config->index];
+    core->control_bell = config->control_bell;
+    core->peers = config->peers;
+    core->shared = config->shared;
+    core->listeners_count = config->listeners_count;
+    for (uint32_t i = 0; i < config->listeners_count; i++) {
+        strncpy(core->listeners[i], config->listeners[i], MILL_LISTENER_NAME_BYTES - 1);
+    }
+    core->map_again = true;
+    core->report_all = true;
+    mill_list_init(&core->ready);
+    mill_list_init(&core->held);
+    mill_list_init(&core->retry);
+    mill_list_init(&core->asked);
+    mill_list_init(&core->fired);
+    mill_list_init(&core->forwarded);
+    mill_list_init(&core->conns_all);
+    struct mill_log_config log = config->log;
+    log.extents = config->extents;
+    log.arena = config->arena;
+    log.loans = config->loans;
+    log.events = &log_events;
+    log.context = core;
+    int r = pools_create(core);
+    if (r == 0) {
+        r = rings_attach(core);
+    }
+    if (r == 0) {
+        r = mill_log_create(&log, &core->log);
+    }
+    if (r < 0) {
+        mill_core_destroy(core);
+        return r;
+    }
+    *ret_core = core;
+    return 0;
+}
+
+void mill_core_destroy(struct mill_core *core)
+{
+    if (!core) {
+        return;
+    }
+    for (uint32_t i = 0; i < core->makers_count; i++) {
+        core->makers[i]->ops->destroy(core->makers[i]);
+    }
+    mill_log_destroy(core->log);
+    mill_heap_fini(&core->heap);
+    free(core->conns);
+    free(core->conns_free);
+    free(core->requests);
+    free(core->requests_free);
+    free(core->peer_ops);
+    free(core->peer_ops_free);
+    free(core->peer_ops_buckets);
+    free(core->answer_bytes);
+    free(core->holes);
+    free(core->read_result);
+    free(core->seen);
+    free(core);
+}
+
+uint64_t mill_core_memory_bytes(const struct mill_core_limits *limits)
+{
+    uint64_t requests = limits->connections_max + MILL_REQUESTS_ORPHANED_MAX;
+    return limits->connections_max * sizeof(struct mill_conn) +
+           requests * (sizeof(struct mill_request) + sizeof(void *)) +
+           limits->peer_ops_max * sizeof(struct mill_op) + MILL_ANSWER_BYTES;
+}
+
+void mill_core_add_maker(struct mill_core *core, struct mill_stream_maker *maker,
+                         struct mill_net *net, uint16_t listener)
+{
+    MILL_ASSERT_LT(core->makers_count, (uint32_t)MILL_CORE_MAKERS_MAX);
+    core->maker_listener[core->makers_count] = listener;
+    core->nets[core->makers_count] = net;
+    core->makers[core->makers_count++] = maker;
+}
+
+/* --- the turn
+ * -------------------------------------------------------------------------------------- */
+
+static uint32_t deadlines_run(struct mill_core *core)
+{
+    uint32_t work = 0;
+    struct mill_heap_item *item;
+    while (work < MILL_CONNS_PER_TURN && (item = mill_heap_first(&core->heap)) != NULL &&
+           item->at_ns <= core->now.mono_ns) {
+        mill_request_expired(core, MILL_CONTAINER_OF(item, struct mill_request, deadline));
+        work++;
+    }
+    return work;
+}
+
+static uint32_t stop_run(struct mill_core *core)
+{
+    if (!core->stopping) {
+        return 0;
+    }
+    bool late = core->now.mono_ns - core->stop_ns > STOP_ANSWER_NS;
+    struct mill_node *next;
+    for (struct mill_node *node = core->conns_all.next; node != &core->conns_all; node = next) {
+        next = node->next;
+        struct mill_conn *conn = MILL_CONTAINER_OF(node, struct mill_conn, all);
+        if (late) {
+            mill_conn_abort(core, conn);
+        } else if (conn->request && conn->request->phase == MILL_PHASE_WATCHES) {
+            mill_request_expired(core, conn->request);
+        } else if (!conn->request && !conn->closing) {
+            mill_conn_ready(core, conn);
+        }
+    }
+    return 0;
+}
+
+uint32_t mill_core_step(struct mill_core *core, struct mill_now now)
+{
+    uint32_t work = 0;
+    core->now = now;
+    core->words.turns++;
+    mill_map_turn(core->map, core->index);
+    for (uint32_t i = 0; i < core->makers_count; i++) {
+        work += core->makers[i]->ops->step(core->makers[i], now.mono_ns);
+    }
+    work += mill_log_step(core->log, now);
+    work += mill_owner_run(core);
+    work += mill_op_run_retries(core);
+    work += mill_request_run_held(core);
+    work += deadlines_run(core);
+    work += mill_conn_run(core);
+    work += mill_peer_run(core);
+    work += mill_forward_run(core);
+    work += stop_run(core);
+    if (now.mono_ns - core->sweep_ns >= SWEEP_NS) {
+        core->sweep_ns = now.mono_ns;
+        mill_conn_sweep(core);
+    }
+    work += mill_scratch_sweep(core);
+    return work;
+}
+
+static bool pending(const struct mill_core *core)
+{
+    return !mill_list_empty(&core->ready) || !mill_list_empty(&core->fired) ||
+           !mill_list_empty(&core->asked) || core->map_walking || core->map_again;
+}
+
+uint64_t mill_core_deadline(const struct mill_core *core)
+{
+    enum {
+        RETRY_NS = 1000000, /* something waits for memory or a ring: look again soon */
+    };
+    uint64_t at = MILL_NEVER;
+    if (pending(core)) {
+        return core->now.mono_ns;
+    }
+    if (!mill_list_empty(&core->retry) || !mill_list_empty(&core->held) || core->stopping ||
+        core->retired_count > 0) {
+        at = core->now.mono_ns + RETRY_NS;
+    }
+    for (uint32_t i = 0; i < core->makers_count; i++) {
+        at = MILL_MIN(at, core->makers[i]->ops->deadline(core->makers[i]));
+    }
+    at = MILL_MIN(at, mill_log_deadline(core->log));
+    const struct mill_heap_item *first = mill_heap_first(&core->heap);
+    if (first) {
+        at = MILL_MIN(at, first->at_ns);
+    }
+    if (!mill_list_empty(&core->conns_all)) {
+        at = MILL_MIN(at, core->sweep_ns + SWEEP_NS);
+    }
+    return at;
+}
+
+bool mill_core_ready(const struct mill_core *core)
+{
+    return core->walked && core->opening == 0 && !core->map_walking;
+}
+
+void mill_core_stop(struct mill_core *core)
+{
+    if (!core->stopping) {
+        core->stopping = true;
+        core->stop_ns = core->now.mono_ns;
+        mill_log_flush_all(core->log);
+    }
+}
+
+bool mill_core_stopped(const struct mill_core *core)
+{
+    return core->stopping && mill_list_empty(&core->conns_all) && mill_log_idle(core->log) &&
+           core->requests_free_count == core->requests_count;
+}
+
+/* --- counters
+ * -------------------------------------------------------------------------------------- */
+
+static void words_gather(struct mill_core *core)
+{
+    const struct mill_log_stats *log = mill_log_stats(core->log);
+    struct mill_core_words *words = &core->words;
+    words->bytes_staged = core->staged_now;
+    words->loaned_bytes = core->loans->loaned_bytes;
+    words->arena_used_bytes = mill_extents_used_bytes(core->extents);
+    words->arena_full = mill_extents_full_count(core->extents);
+    words->dirty_bytes = log->dirty_bytes;
+    words->dirty_full = log->dirty_full;
+    words->batches_in = log->batches_in;
+    words->batches_refused = log->batches_refused;
+    words->cold_reads = log->cold_reads;
+    words->wakeups_sent = core->control_bell.rings;
+    for (uint32_t i = 0; i < core->count && core->peers; i++) {
+        words->wakeups_sent += i == core->index ? 0 : core->peers[i].bell.rings;
+    }
+}
+
+static void net_add(struct mill_shared_net *shared, const struct mill_net *net, bool first)
+{
+    const struct mill_net_counters *counters = mill_net_counters(net);
+#define MILL_NET_PUBLISH(name, help)                                                               \
+    mill_counter_set(&shared->name, counters->name + (first ? 0 : mill_counter_get(&shared->name)));
+    MILL_NET_COUNTERS(MILL_NET_PUBLISH)
+#undef MILL_NET_PUBLISH
+}
+
+void mill_core_publish(struct mill_core *core, struct mill_now now)
+{
+    MILL_UNUSED(now);
+    struct mill_shared_core *shared = core->shared;
+    bool first_net = true;
+    words_gather(core);
+    for (uint32_t i = 0; i < core->makers_count; i++) {
+        const struct mill_stream_stats *stats = &core->makers[i]->stats;
+        struct mill_listener_words *words = &core->listener_words[core->maker_listener[i]];
+        words->bytes_inlined = stats->bytes_inlined;
+        words->bytes_copied_out = stats->bytes_copied_out;
+        if (core->nets[i]) {
+            net_add(&shared->net, core->nets[i], first_net);
+            core->words.misdirected = mill_net_counters(core->nets[i])->misdirected;
+            first_net = false;
+        }
+    }
+#define MILL_CORE_PUBLISH(name, help) mill_counter_set(&shared->name, core->words.name);
+    MILL_CORE_COUNTERS(MILL_CORE_PUBLISH)
+#undef MILL_CORE_PUBLISH
+    for (uint32_t i = 0; i < core->listeners_count; i++) {
+        struct mill_shared_listener *to = &shared->listeners[i];
+        const struct mill_listener_words *from = &core->listener_words[i];
+#define MILL_LISTENER_PUBLISH(name, help) mill_counter_set(&to->name, from->name);
+        MILL_LISTENER_COUNTERS(MILL_LISTENER_PUBLISH)
+#undef MILL_LISTENER_PUBLISH
+    }
+}
+
+void mill_core_time(struct mill_core *core, uint64_t busy_ns, uint64_t asleep_ns)
+{
+    core->words.busy_ns += busy_ns;
+    core->words.asleep_ns += asleep_ns;
+}
+
+struct mill_map *mill_core_map(struct mill_core *core)
+{
+    return core->map;
+}
+
+uint32_t mill_core_index(const struct mill_core *core)
+{
+    return core->index;
+}
+
+struct mill_log *mill_core_log(struct mill_core *core)
+{
+    return core->log;
+}

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The core's side of the rings with control: whole frames out, answers in, commands in, events out.
+ * What control does not answer in time is answered here with the API's retriable error, so a hung
+ * or dead control never holds a connection for longer than control.request.timeout.ms. */
+#include "dataplane/core/core_types.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "protocol/errors.h"
+
+static void ring_control(struct mill_core *core)
+{
+    core->control_rung = true; /* once per turn, after publishing */
+}
+
+/* --- frames out
+ * ------------------------------------------------------------------------------------ */
+
+static uint64_t ticket_of(const struct mill_request *request)
+{
+    return ((uint64_t)request->generation << 32) | request->index;
+}
+
+void mill_forward(struct mill_core *core, struct mill_request *request)
+{
+    const struct mill_stream *stream = request->conn->stream;
+    if (request->deadline_ns == MILL_NEVER) {
+        mill_request_deadline(core, request, core->now.mono_ns + core->limits.control_timeout_ns);
+    }
+    if (request->expired || core->stopping) {
+        mill_forward_expired(core, request);
+        return;
+    }
+    uint32_t size = request->frame_bytes - MILL_FRAME_SIZE_BYTES;
+    if (size > core->limits.control_frame_bytes_max) {
+        core->words.bad_frames++;
+        mill_conn_abort(core, request->conn);
+        return;
+    }
+    struct mill_frame_request head = {
+        .core_incarnation = core->incarnation,
+        .ticket = ticket_of(request),
+        .deadline_ns = request->deadline_ns,
+        .peer_port = stream->peer.port,
+        .listener = stream->listener,
+        .size_bytes = size,
+        .principal = "User:ANONYMOUS",
+    };
+    memcpy(head.peer_address, stream->peer.address, sizeof(head.peer_address));
+    int r = mill_frame_put(&core->frames_out, core->ipc, &core->ipc_core->scratch_out,
+                           MILL_FRAME_REQUEST, &head, sizeof(head), &request->frame);
+    if (r == -EMSGSIZE) {
+        mill_conn_abort(core, request->conn);
+        return;
+    }
+    if (r < 0) {
+        /* Ring or scratch is taken: this connection is not read until there is room. */
+        core->words.frame_ring_full++;
+        mill_request_hold(core, request);
+        return;
+    }
+    request->ring_pos = core->frames_out.mine;
+    request->phase = MILL_PHASE_CONTROL;
+    request->forwarded_once = true;
+    mill_list_add(&core->forwarded, &request->node);
+    core->words.frames_forwarded++;
+    mill_request_settle(core, request);
+    ring_control(core);
+}
+
+/* --- retriable errors
+ * ------------------------------------------------------------------------------ */
+
+struct expired_fill {
+    struct mill_request *request;
+    union {
+        struct mill_create_topics_request create;
+        struct mill_delete_topics_request delete;
+        struct mill_describe_configs_request configs;
+        struct mill_find_coordinator_request find;
+    };
+    struct mill_warray items;
+};
+
+static const char timeout_text[] = "the control process did not answer in time";
+
+static void get_create(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    struct expired_fill *fill = (void *)(uintptr_t)context;
+    struct mill_create_topics_response_topics *element = ret_element;
+    struct mill_create_topics_request_topics item;
+    bool more = mill_create_topics_request_topics_next(&fill->items,
+                                                       fill->request->header.api_version, &item);
+    MILL_ASSERT(more);
+    element->name = item.name;
+    element->error_code = MILL_KERR_REQUEST_TIMED_OUT;
+    element->error_message = mill_wstr_of(timeout_text);
+}
+
+static void get_delete(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    struct expired_fill *fill = (void *)(uintptr_t)context;
+    int16_t version = fill->request->header.api_version;
+    struct mill_delete_topics_response_responses *element = ret_element;
+    if (version >= 6) {
+        struct mill_delete_topics_request_topics item;
+        bool more = mill_delete_topics_request_topics_next(&fill->items, version, &item);
+        MILL_ASSERT(more);
+        element->name = item.name;
+        element->topic_id = item.topic_id;
+    } else {
+        bool more =
+            mill_warray_next_str(&fill->items, fill->request->header.flexible, &element->name);
+        MILL_ASSERT(more);
+    }
+    element->error_code = MILL_KERR_REQUEST_TIMED_OUT;
+    element->error_message = mill_wstr_of(timeout_text);
+}
+
+static void get_configs(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    struct expired_fill *fill = (void *)(uintptr_t)context;
+    struct mill_describe_configs_response_results *element = ret_element;
+    struct mill_describe_configs_request_resources item;
+    bool more = mill_describe_configs_request_resources_next(
+        &fill->items, fill->request->header.api_version, &item);
+    MILL_ASSERT(more);
+    element->error_code = MILL_KERR_REQUEST_TIMED_OUT;
+    element->error_message = mill_wstr_of(timeout_text);
+    element->resource_type = item.resource_type;
+    element->resource_name = item.resource_name;
+    element->configs = (struct mill_warray){.count = 0};
+}
+
+static void get_coordinator(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    struct expired_fill *fill = (void *)(uintptr_t)context;
+    struct mill_find_coordinator_response_coordinators *element = ret_element;
+    bool more = mill_warray_next_str(&fill->items, fill->request->header.flexible, &element->key);
+    MILL_ASSERT(more);
+    element->node_id = -1;
+    element->host = mill_wstr_of("");
+    element->port = -1;
+    element->error_code = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    element->error_message = mill_wstr_of(timeout_text);
+}
+
+static int create_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    struct expired_fill *fill = context;
+    int16_t version = request->header.api_version;
+    struct mill_cursor at = request->body;
+    struct mill_create_topics_response answer;
+    mill_create_topics_response_defaults(&answer);
+    int r = mill_create_topics_request_decode(&at, version, &fill->create);
+    if (r < 0) {
+        return r;
+    }
+    fill->items = fill->create.topics;
+    answer.topics = (struct mill_warray){
+        .count = MILL_MAX(fill->items.count, 0), .get = get_create, .context = fill};
+    return mill_create_topics_response_encode(to, version, &answer);
+}
+
+static int delete_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    struct expired_fill *fill = context;
+    int16_t version = request->header.api_version;
+    struct mill_cursor at = request->body;
+    struct mill_delete_topics_response answer;
+    mill_delete_topics_response_defaults(&answer);
+    int r = mill_delete_topics_request_decode(&at, version, &fill->delete);
+    if (r < 0) {
+        return r;
+    }
+    fill->items = version >= 6 ? fill->delete.topics : fill->delete.topic_names;
+    answer.responses = (struct mill_warray){
+        .count = MILL_MAX(fill->items.count, 0), .get = get_delete, .context = fill};
+    return mill_delete_topics_response_encode(to, version, &answer);
+}
+
+static int configs_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    struct expired_fill *fill = context;
+    int16_t version = request->header.api_version;
+    struct mill_cursor at = request->body;
+    struct mill_describe_configs_response answer;
+    mill_describe_configs_response_defaults(&answer);
+    int r = mill_describe_configs_request_decode(&at, version, &fill->configs);
+    if (r < 0) {
+        return r;
+    }
+    fill->items = fill->configs.resources;
+    answer.results = (struct mill_warray){
+        .count = MILL_MAX(fill->items.count, 0), .get = get_configs, .context = fill};
+    return mill_describe_configs_response_encode(to, version, &answer);
+}
+
+static int coordinator_fill(struct mill_writer *to, const struct mill_request *request,
+                            void *context)
+{
+    struct expired_fill *fill = context;
+    int16_t version = request->header.api_version;
+    struct mill_cursor at = request->body;
+    struct mill_find_coordinator_response answer;
+    mill_find_coordinator_response_defaults(&answer);
+    int r = mill_find_coordinator_request_decode(&at, version, &fill->find);
+    if (r < 0) {
+        return r;
+    }
+    fill->items = fill->find.coordinator_keys;
+    answer.error_code = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    answer.error_message = mill_wstr_of(timeout_text);
+    answer.node_id = -1;
+    answer.host = mill_wstr_of("");
+    answer.port = -1;
+    answer.coordinators = (struct mill_warray){
+        .count = MILL_MAX(fill->items.count, 0), .get = get_coordinator, .context = fill};
+    return mill_find_coordinator_response_encode(to, version, &answer);
+}
+
+void mill_forward_expired(struct mill_core *core, struct mill_request *request)
+{
+    struct expired_fill fill = {.request = request};
+    mill_heap_remove(&core->heap, &request->deadline);
+    request->phase = MILL_PHASE_OPS;
+    request->expired = true;
+    request->forwarded_once = true;
+    switch (request->header.api_key) {
+    case MILL_API_KEY_METADATA:
+        mill_metadata_begin(core, request); /* from the map, as far as it knows */
+        break;
+    case MILL_API_KEY_CREATE_TOPICS:
+        mill_answer_send(core, request, create_fill, &fill);
+        break;
+    case MILL_API_KEY_DELETE_TOPICS:
+        mill_answer_send(core, request, delete_fill, &fill);
+        break;
+    case MILL_API_KEY_DESCRIBE_CONFIGS:
+        mill_answer_send(core, request, configs_fill, &fill);
+        break;
+    case MILL_API_KEY_FIND_COORDINATOR:
+        mill_answer_send(core, request, coordinator_fill, &fill);
+        break;
+    default:
+        mill_conn_abort(core, request->conn);
+        break;
+    }
+}
+
+/* --- answers in
+ * ------------------------------------------------------------------------------------ */
+
+static void scratch_release(struct mill_ipc_scratch *scratch)
+{
+    /* Pairs with the sender's acquire load before it fills the slot again. */
+    atomic_store_explicit(&scratch->busy, 0, memory_order_release);
+}
+
+static void answer_take(struct mill_core *core, const struct mill_frame_answer *answer,
+                        uint32_t message_bytes)
+{
+    struct mill_ipc_scratch *scratch = &core->ipc_core->scratch_in;
+    const uint8_t *bytes = (const uint8_t *)(answer + 1);
+    bool good = answer->size_bytes <= message_bytes - sizeof(*answer);
+    if (answer->scratch) {
+        bytes = mill_ipc_at(core->ipc, scratch->offset);
+        good = answer->size_bytes <= core->ipc->scratch_bytes;
+    }
+    struct mill_request *request = NULL;
+    if (good && answer->core_incarnation == core->incarnation) {
+        request =
+            mill_request_named(core, (uint32_t)answer->ticket, (uint32_t)(answer->ticket >> 32));
+    }
+    if (request && request->phase == MILL_PHASE_CONTROL && request->conn) {
+        mill_list_remove(&request->node);
+        mill_heap_remove(&core->heap, &request->deadline);
+        request->phase = MILL_PHASE_OPS;
+        if (answer->outcome == MILL_OUTCOME_AGAIN) {
+            mill_api_begin(core, request);
+        } else if (answer->outcome == MILL_OUTCOME_BYTES && answer->size_bytes > 0) {
+            struct mill_buf buf;
+            struct mill_cursor at = mill_cursor_over(&buf, bytes, answer->size_bytes);
+            mill_answer_bytes(core, request, &at);
+        } else {
+            mill_conn_abort(core, request->conn);
+        }
+    }
+    if (answer->scratch) {
+        scratch_release(scratch);
+    }
+}
+
+static uint32_t answers_run(struct mill_core *core)
+{
+    uint32_t work = 0;
+    uint32_t kind;
+    uint32_t size;
+    const void *message;
+    while (work < MILL_CONTROL_MESSAGES_PER_TURN &&
+           (message = mill_ring_next(&core->frames_in, &kind, &size)) != NULL) {
+        if (kind == MILL_FRAME_ANSWER && size >= sizeof(struct mill_frame_answer)) {
+            answer_take(core, message, size);
+        }
+        work++;
+    }
+    if (work > 0) {
+        mill_ring_release(&core->frames_in);
+    }
+    return work;
+}
+
+/* --- commands and events
+ * --------------------------------------------------------------------------- */
+
+static void id_block_take(struct mill_core *core, const struct mill_command_id_block *block)
+{
+    if (block->core_incarnation != core->incarnation || block->count <= 0) {
+        return;
+    }
+    core->ids_asked = false;
+    uint32_t which = core->ids_next[0] == core->ids_end[0] ? 0 : 1;
+    if (core->ids_next[which] == core->ids_end[which]) {
+        core->ids_next[which] = block->first;
+        core->ids_end[which] = block->first + block->count;
+    }
+}
+
+static uint32_t commands_run(struct mill_core *core)
+{
+    uint32_t work = 0;
+    uint32_t kind;
+    uint32_t size;
+    const void *message;
+    while (work < MILL_CONTROL_MESSAGES_PER_TURN &&
+           (message = mill_ring_next(&core->commands, &kind, &size)) != NULL) {
+        if (kind == MILL_COMMAND_ID_BLOCK && size >= sizeof(struct mill_command_id_block)) {
+            id_block_take(core, message);
+        } else if (kind == MILL_COMMAND_LOOK) {
+            core->report_all = true;
+        }
+        work++;
+    }
+    if (work > 0) {
+        mill_ring_release(&core->commands);
+    }
+    return work;
+}
+
+void mill_event_partition(struct mill_core *core, const struct mill_uuid *topic_id,
+                          int32_t partition, enum mill_partition_state state)
+{
+    struct mill_event_partition *event =
+        mill_ring_claim(&core->events, MILL_EVENT_PARTITION, sizeof(*event));
+    if (!event) {
+        core->report_all = true; /* told again when there is room */
+        return;
+    }
+    *event = (struct mill_event_partition){
+        .core_incarnation = core->incarnation,
+        .topic_id = *topic_id,
+        .partition = partition,
+        .state = state,
+    };
+    ring_control(core);
+}
+
+void mill_ids_ask(struct mill_core *core)
+{
+    /* Asked again after a second: the question may have been lost with a dead control. */
+    if (core->ids_asked && core->now.mono_ns - core->ids_asked_ns < MILL_NS_PER_S) {
+        return;
+    }
+    struct mill_event_ids_low *event =
+        mill_ring_claim(&core->events, MILL_EVENT_IDS_LOW, sizeof(*event));
+    if (!event) {
+        return;
+    }
+    int64_t left = core->ids_end[0] - core->ids_next[0] + core->ids_end[1] - core->ids_next[1];
+    *event =
+        (struct mill_event_ids_low){.core_incarnation = core->incarnation, .left = (uint64_t)left};
+    core->ids_asked = true;
+    core->ids_asked_ns = core->now.mono_ns;
+    ring_control(core);
+}
+
+/* A new control: what the dead one had taken off the ring will never be answered by anyone. */
+static uint32_t control_changed(struct mill_core *core)
+{
+    uint64_t incarnation =
+        atomic_load_explicit(&core->ipc->control.incarnation, memory_order_acquire);
+    if (incarnation == core->control_incarnation) {
+        return 0;
+    }
+    core->control_incarnation = incarnation;
+    core->ids_asked = false;
+    uint64_t taken = atomic_load_explicit(&core->frames_out.shared->head, memory_order_acquire);
+    struct mill_node *next;
+    for (struct mill_node *node = core->forwarded.next; node != &core->forwarded; node = next) {
+        next = node->next;
+        struct mill_request *request = MILL_CONTAINER_OF(node, struct mill_request, node);
+        if (request->ring_pos <= taken) {
+            mill_request_expired(core, request);
+            next = core->forwarded.next; /* neighbours may be gone too: begin again */
+        }
+    }
+    return 1;
+}
+
+uint32_t mill_forward_run(struct mill_core *core)
+{
+    uint32_t work = control_changed(core);
+    work += answers_run(core);
+    work += commands_run(core);
+    if (core->control_rung) {
+        core->control_rung = false;
+        mill_ring_publish(&core->frames_out);
+        mill_ring_publish(&core->events);
+        mill_bell_ring(&core->control_bell);
+    }
+    return work;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Follows the partition map: opens what this core owns and this node leads, brings settings and
+ * epochs up to date, removes what is being deleted, and tells control. A bounded part of the map
+ * per turn. */
+#include "dataplane/core/core_types.h"
+
+#include <errno.h>
+#include <string.h>
+
+uint32_t mill_owner_of(const struct mill_uuid *topic_id, int32_t partition, uint32_t cores)
+{
+    if (cores <= 1) {
+        return 0;
+    }
+    /* Ids are random: their bytes need no further mixing; partitions of a topic go round. */
+    uint64_t word;
+    memcpy(&word, topic_id->b, sizeof(word));
+    return (uint32_t)((word + (uint64_t)(uint32_t)partition) % cores);
+}
+
+static struct mill_log_settings settings_of(const struct mill_topic_settings *from)
+{
+    return (struct mill_log_settings){
+        .max_message_bytes = from->max_message_bytes,
+        .timestamp_before_max_ms = from->timestamp_before_max_ms,
+        .timestamp_after_max_ms = from->timestamp_after_max_ms,
+        .flush_messages = from->flush_messages,
+        .flush_ms = from->flush_ms,
+        .segment_bytes = from->segment_bytes,
+        .segment_ms = from->segment_ms,
+        .index_interval_bytes = from->index_interval_bytes,
+        .segment_index_bytes = from->segment_index_bytes,
+        .append_time = from->append_time,
+        .compact = from->compact,
+        .compression = from->compression,
+    };
+}
+
+static void report(struct mill_core *core, struct mill_partition *partition)
+{
+    enum mill_log_state state = mill_partition_state_of(partition);
+    if (state == MILL_LOG_SERVING || state == MILL_LOG_FAILED) {
+        mill_event_partition(
+            core, mill_partition_topic_id(partition), mill_partition_index(partition),
+            state == MILL_LOG_SERVING ? MILL_PARTITION_SERVING : MILL_PARTITION_FAILED);
+    }
+}
+
+void mill_owner_state(void *context, struct mill_partition *partition, bool gone)
+{
+    struct mill_core *core = context;
+    bool counted = mill_partition_user(partition) != NULL;
+    if (counted) {
+        mill_partition_user_set(partition, NULL);
+        core->opening--;
+    }
+    if (gone) {
+        core->words.partitions--;
+        mill_event_partition(core, mill_partition_topic_id(partition),
+                             mill_partition_index(partition), MILL_PARTITION_GONE);
+        core->map_again = true; /* a topic of the same name may wait for the directory */
+        return;
+    }
+    report(core, partition);
+}
+
+/* A partition of the map that is this core's. ret: false when it has to be tried again. */
+static bool partition_follow(struct mill_core *core, const struct mill_map_topic *topic,
+                             uint32_t index)
+{
+    const struct mill_map_partition *decided = &topic->partitions[index];
+    struct mill_partition *partition = mill_log_find(core->log, &topic->id, (int32_t)index);
+    if (topic->flags & MILL_TOPIC_DELETING) {
+        if (!partition) {
+            mill_event_partition(core, &topic->id, (int32_t)index, MILL_PARTITION_GONE);
+        } else if (mill_partition_state_of(partition) != MILL_LOG_DELETING) {
+            mill_log_delete(partition);
+        }
+        return true;
+    }
+    if (decided->leader != core->node_id) {
+        return true;
+    }
+    struct mill_log_settings settings = settings_of(&topic->settings);
+    if (partition) {
+        mill_log_update(partition, decided->leader_epoch, &settings);
+        return true;
+    }
+    int r = mill_log_open(core->log, &topic->id, topic->name, (int32_t)index, decided->leader_epoch,
+                          &settings, &partition);
+    if (r == -ENOSPC) {
+        mill_event_partition(core, &topic->id, (int32_t)index, MILL_PARTITION_FAILED);
+        return true;
+    }
+    if (r < 0) {
+        return false;
+    }
+    mill_partition_user_set(partition, core); /* marks it as counted in opening */
+    core->opening++;
+    core->words.partitions++;
+    return true;
+}
+
+static bool topic_follow(struct mill_core *core, const struct mill_map_topic *topic)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < topic->partitions_count; i++) {
+        if (mill_owner_of(&topic->id, (int32_t)i, core->count) == core->index) {
+            all = partition_follow(core, topic, i) && all;
+        }
+    }
+    return all;
+}
+
+/* Tells control every state again, a part per turn. */
+static uint32_t report_run(struct mill_core *core)
+{
+    uint32_t count = mill_log_partitions(core->log);
+    uint32_t work = 0;
+    while (core->report_cursor < count && work < MILL_MAP_TOPICS_PER_TURN) {
+        if (mill_ring_room(&core->events) < MILL_COMMAND_RING_BYTES / 4) {
+            return work; /* the rest when control has read these */
+        }
+        struct mill_partition *partition = mill_log_at(core->log, core->report_cursor++);
+        if (partition) {
+            report(core, partition);
+        }
+        work++;
+    }
+    if (core->report_cursor >= count) {
+        core->report_cursor = 0;
+        core->report_all = false;
+        /* Deleted topics whose GONE was lost are told by following the map once more. */
+        core->map_again = true;
+    }
+    return work + 1;
+}
+
+uint32_t mill_owner_run(struct mill_core *core)
+{
+    uint32_t work = 0;
+    uint64_t generation = mill_map_generation(core->map);
+    if (!core->map_walking && (generation != core->map_generation || core->map_again)) {
+        core->map_generation = generation;
+        core->map_again = false;
+        core->map_walking = true;
+        core->map_cursor = 0;
+    }
+    if (core->map_walking) {
+        uint32_t slots = mill_map_slots(core->map);
+        for (uint32_t n = 0; core->map_cursor < slots && n < MILL_MAP_TOPICS_PER_TURN; n++) {
+            const struct mill_map_topic *topic = mill_map_topic_at(core->map, core->map_cursor++);
+            if (topic && !topic_follow(core, topic)) {
+                core->map_again = true;
+            }
+            work++;
+        }
+        if (core->map_cursor >= slots) {
+            core->map_walking = false;
+            core->walked = mill_map_cluster_read(core->map) != NULL;
+        }
+    }
+    if (core->report_all) {
+        work += report_run(core);
+    }
+    return work;
+}

@@ -1,0 +1,706 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Building and closing of the data plane; see plane.h. */
+#include "dataplane/core/plane.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <numa.h>
+
+#include "base/log_line.h"
+
+enum {
+    STORE_RING_BYTES = 1 << 20,
+    PEER_OPS_MAX = 8192,
+    PARTITIONS_MAX = 16384,
+    PRODUCERS_MAX = 65536,
+    OPEN_FILES_MAX = 4096,
+    RX_WINDOW_BYTES = 2 << 20,
+    EXTENT_BYTES_MIN = 2 << 20,
+};
+
+/* --- attaching to the supervisor's segments
+ * -------------------------------------------------------- */
+
+/* Number of one descriptor in "name=N,name=N,...", -1 when it is not there. */
+static int descriptor_of(const char *list, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = list; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        if (strncmp(at, name, length) == 0 && at[length] == '=') {
+            return atoi(at + length + 1);
+        }
+    }
+    return -1;
+}
+
+static int map_segment(const char *list, const char *name, void **ret_memory, uint64_t *ret_bytes,
+                       struct mill_report *report)
+{
+    struct stat status;
+    int fd = descriptor_of(list, name);
+    if (fd < 0 || fstat(fd, &status) < 0) {
+        return mill_fail(
+            report, -EBADF,
+            "%s names no descriptor for \"%s\": millraced is started by millrace start",
+            MILL_FDS_VARIABLE, name);
+    }
+    void *memory = mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (memory == MAP_FAILED) {
+        return mill_fail(report, -errno, "segment \"%s\" cannot be mapped: %s", name,
+                         strerror(errno));
+    }
+    *ret_memory = memory;
+    *ret_bytes = (uint64_t)status.st_size;
+    return 0;
+}
+
+int mill_plane_attach(struct mill_plane *plane, const struct mill_config *config,
+                      struct mill_report *report)
+{
+    const char *list = getenv(MILL_FDS_VARIABLE);
+    const uint32_t *cpus = NULL;
+    void *memory = NULL;
+    *plane = (struct mill_plane){.config = config};
+    plane->cores_count = mill_config_cores(config, &cpus);
+    int r = map_segment(list, "ipc", &memory, &plane->ipc_bytes, report);
+    if (r == 0) {
+        plane->ipc = memory;
+        r = map_segment(list, "counters", &memory, &plane->counters_bytes, report);
+    }
+    if (r == 0) {
+        plane->counters = memory;
+        r = map_segment(list, "map", &plane->map_memory, &plane->map_bytes, report);
+    }
+    if (r < 0) {
+        return r;
+    }
+    if (mill_ipc_check(plane->ipc, plane->ipc_bytes) < 0 ||
+        mill_counters_check(plane->counters, plane->counters_bytes) < 0 ||
+        plane->ipc->cores_count < plane->cores_count ||
+        plane->counters->cores_count < plane->cores_count) {
+        return mill_fail(report, -EBADMSG,
+                         "the supervisor's segments have another layout; "
+                         "all programs must be of one build");
+    }
+    r = mill_map_open(plane->map_memory, plane->map_bytes, &plane->map);
+    if (r < 0) {
+        return mill_fail(report, r, "the partition map has another layout");
+    }
+    plane->control_bell = (struct mill_bell){.shared = &plane->ipc->control_bell,
+                                             .fd = descriptor_of(list, "bell.control")};
+    if (getrandom(&plane->incarnation, sizeof(plane->incarnation), 0) !=
+        (ssize_t)sizeof(plane->incarnation)) {
+        return mill_fail(report, -EIO, "no random numbers from the kernel");
+    }
+    plane->incarnation |= 1; /* 0 means: not running */
+    atomic_store_explicit(&plane->ipc->dataplane.serving, 0, memory_order_relaxed);
+    atomic_store_explicit(&plane->ipc->dataplane.incarnation, plane->incarnation,
+                          memory_order_release);
+    return 0;
+}
+
+/* --- memory
+ * ---------------------------------------------------------------------------------------- */
+
+static int arena_open(struct mill_plane *plane, bool *ret_taken, struct mill_report *report)
+{
+    const struct mill_config *config = plane->config;
+    bool hugepages = mill_config_bool(config, MILL_KEY_HUGEPAGES);
+    char dir[512];
+    snprintf(dir, sizeof(dir), "%s/%s",
+             hugepages ? mill_config_text(config, MILL_KEY_HUGEPAGES_DIR) : "/dev/shm",
+             mill_config_instance(config));
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST) {
+        return mill_fail(report, -errno, "%s cannot be made: %s", dir, strerror(errno));
+    }
+    uint64_t batch = (uint64_t)mill_config_int(config, MILL_KEY_MESSAGE_MAX_BYTES);
+    uint32_t extent = EXTENT_BYTES_MIN;
+    while (extent < batch && extent < (1u << 30)) {
+        extent *= 2;
+    }
+    struct mill_arena_options options = {
+        .dir = dir,
+        .hugepages = hugepages,
+        .size_bytes = (uint64_t)mill_config_int(config, MILL_KEY_HUGEPAGES_SIZE_MB) << 20,
+        .nodes = 1,
+        .cores = plane->cores_count,
+        .partitions_max = PARTITIONS_MAX,
+        .extent_bytes_max = extent,
+    };
+    if (numa_available() >= 0) {
+        options.nodes =
+            MILL_MIN((uint32_t)numa_num_configured_nodes(), (uint32_t)MILL_ARENA_NODES_MAX);
+    }
+    return mill_arena_open(&options, &plane->arena, ret_taken, report);
+}
+
+static void say(void *context, int level, const char *id, const char *text)
+{
+    MILL_UNUSED(context);
+    mill_log_line((enum mill_level)level, id, "%s", text);
+}
+
+static int takeup(struct mill_plane *plane, bool taken, struct mill_report *report)
+{
+    const struct mill_config *config = plane->config;
+    const char *const *dirs = NULL;
+    uint32_t dirs_count = mill_config_log_dirs(config, &dirs);
+    const struct mill_map_cluster *cluster = mill_map_cluster_read(plane->map);
+    int r = mill_store_prepare(&mill_file_calls_posix, dirs, dirs_count,
+                               (int32_t)mill_config_int(config, MILL_KEY_NODE_ID),
+                               cluster->cluster_id, report);
+    if (r < 0) {
+        return r;
+    }
+    struct mill_takeup_result result;
+    r = mill_store_takeup(&mill_file_calls_posix, dirs, dirs_count, plane->arena, taken, say, NULL,
+                          &result, report);
+    if (r == 0 && taken) {
+        mill_log_line(
+            MILL_LEVEL_NOTICE, "store.take-up",
+            "extents of an earlier run written to the files partitions=%llu batches=%llu "
+            "bytes=%llu discarded=%llu",
+            (unsigned long long)result.partitions, (unsigned long long)result.batches_written,
+            (unsigned long long)result.bytes_written, (unsigned long long)result.extents_discarded);
+    }
+    return r;
+}
+
+/* --- ports
+ * ----------------------------------------------------------------------------------------- */
+
+static const struct mill_config_port *port_config(const struct mill_config *config,
+                                                  const char *name)
+{
+    const struct mill_config_port *ports = NULL;
+    uint32_t count = mill_config_ports(config, &ports);
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(ports[i].name, name) == 0) {
+            return &ports[i];
+        }
+    }
+    return NULL;
+}
+
+static int eal_start(struct mill_plane *plane, struct mill_report *report)
+{
+    const struct mill_config *config = plane->config;
+    const struct mill_config_port *ports = NULL;
+    uint32_t count = mill_config_ports(config, &ports);
+    struct mill_eal_options options = {
+        .file_prefix = mill_config_instance(config),
+        .hugepages = mill_config_bool(config, MILL_KEY_HUGEPAGES),
+        .memory_mb = (uint32_t)mill_config_int(config, MILL_KEY_DPDK_MEMORY_MB),
+        .extra_args = mill_config_text(config, MILL_KEY_DPDK_EAL_ARGS),
+    };
+    for (uint32_t i = 0; i < count; i++) {
+        options.pci = options.pci || strchr(ports[i].device, ':') != NULL;
+    }
+    int r = plane->eal_started ? 0 : mill_eal_start(&options, report);
+    plane->eal_started = r == 0;
+    return r;
+}
+
+static void port_share(struct mill_plane *plane, uint32_t index)
+{
+    struct mill_shared_port *shared = &plane->counters->ports[index];
+    const struct mill_config_port *config = plane->port_configs[index];
+    struct mill_port_info info;
+    mill_port_info(plane->ports[index], &info);
+    snprintf(shared->name, sizeof(shared->name), "%s", config->name);
+    snprintf(shared->driver, sizeof(shared->driver), "%s", info.driver);
+    memcpy(shared->mac, info.mac, sizeof(shared->mac));
+    shared->mtu = info.mtu;
+    snprintf(shared->address, sizeof(shared->address), "%u.%u.%u.%u/%u", config->address >> 24,
+             (config->address >> 16) & 255, (config->address >> 8) & 255, config->address & 255,
+             config->prefix_bits);
+}
+
+/* Opens the port of a dpdk listener once. ret: its index, or negative. */
+static int port_open(struct mill_plane *plane, const struct mill_config_listener *listener,
+                     struct mill_report *report)
+{
+    const struct mill_config_port *from = port_config(plane->config, listener->device);
+    MILL_ASSERT(from != NULL); /* checked with the configuration */
+    for (uint32_t i = 0; i < plane->ports_count; i++) {
+        if (plane->port_configs[i] == from) {
+            return (int)i;
+        }
+    }
+    int r = eal_start(plane, report);
+    if (r < 0) {
+        return r;
+    }
+    struct mill_port_options options = {
+        .mtu = from->mtu,
+        .queues = 1,
+        .node_id = (int32_t)mill_config_int(plane->config, MILL_KEY_NODE_ID),
+        .netns = mill_config_text(plane->config, MILL_KEY_DPDK_NETNS),
+        .rx_csum_trusted = from->rx_csum_trusted,
+    };
+    snprintf(options.name, sizeof(options.name), "%s", from->name);
+    snprintf(options.device, sizeof(options.device), "%s", from->device);
+    memcpy(options.mac, from->mac, sizeof(options.mac));
+    uint32_t index = plane->ports_count;
+    r = mill_port_open(&options, plane->arena, plane->loans_of_cores, &plane->ports[index], report);
+    if (r < 0) {
+        return mill_fail_in(report, r, "listener %s, port %s: ", listener->name, from->name);
+    }
+    plane->port_configs[index] = from;
+    plane->ports_count++;
+    plane->counters->ports_count = plane->ports_count;
+    port_share(plane, index);
+    return (int)index;
+}
+
+/* The stack of a port on the core that owns its queue (core 0: one queue). */
+static int net_open(struct mill_plane *plane, uint32_t port_index, uint16_t listener,
+                    struct mill_report *report)
+{
+    struct mill_plane_core *core = &plane->cores[0];
+    const struct mill_config_port *from = plane->port_configs[port_index];
+    if (core->nets[port_index]) {
+        return 0;
+    }
+    const struct mill_link *link = mill_port_link(plane->ports[port_index], 0);
+    struct mill_port_counters counters;
+    mill_port_counters(plane->ports[port_index], &counters);
+    struct mill_net_config config = {
+        .address = from->address,
+        .prefix_bits = from->prefix_bits,
+        .gateway = from->gateway,
+        .rx_window_max = RX_WINDOW_BYTES,
+        .rx_budget_bytes = counters.mbufs_total * 2048 / 2,
+        .user_timeout_ms =
+            (uint32_t)mill_config_int(plane->config, MILL_KEY_CONNECTION_STALL_TIMEOUT_MS),
+    };
+    uint64_t random[3];
+    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
+        return mill_fail(report, -EIO, "no random numbers from the kernel");
+    }
+    config.secret[0] = random[0];
+    config.secret[1] = random[1];
+    config.random_seed = random[2];
+    mill_net_config_defaults(&config);
+    int r = mill_net_create(&config, link, &core->loans, mill_arena_base(plane->arena),
+                            &mill_core_events, core->thread.core, &core->nets[port_index], report);
+    if (r < 0) {
+        return r;
+    }
+    struct mill_core_thread *thread = &core->thread;
+    mill_core_add_maker(thread->core, mill_net_maker(core->nets[port_index]),
+                        core->nets[port_index], listener);
+    thread->ports[thread->ports_count] = plane->ports[port_index];
+    thread->queues[thread->ports_count++] = 0;
+    int fds[8];
+    uint32_t fds_count = mill_port_fds(plane->ports[port_index], 0, fds, MILL_COUNT_OF(fds));
+    thread->nap_bounded = thread->nap_bounded || fds_count == 0;
+    for (uint32_t i = 0; i < fds_count; i++) {
+        r = mill_ksock_watch(thread->ksock, fds[i]);
+        if (r < 0) {
+            return mill_fail(report, r, "port %s: its descriptor cannot be watched", from->name);
+        }
+    }
+    mill_net_announce(core->nets[port_index], mill_now_read().mono_ns);
+    return 0;
+}
+
+/* --- listeners
+ * ------------------------------------------------------------------------------------- */
+
+static int listen_kernel(struct mill_plane *plane, const struct mill_config_listener *listener,
+                         uint16_t index, struct mill_report *report)
+{
+    for (uint32_t i = 0; i < plane->cores_count; i++) {
+        struct mill_stream_maker *maker = mill_ksock_maker(plane->cores[i].thread.ksock);
+        int r = maker->ops->listen(maker, listener->address, listener->port, index, report);
+        if (r < 0) {
+            return r;
+        }
+    }
+    return 0;
+}
+
+static int listen_dpdk(struct mill_plane *plane, const struct mill_config_listener *listener,
+                       uint16_t index, struct mill_report *report)
+{
+    int port = port_open(plane, listener, report);
+    if (port < 0) {
+        return port;
+    }
+    int r = net_open(plane, (uint32_t)port, index, report);
+    if (r < 0) {
+        return r;
+    }
+    struct mill_stream_maker *maker = mill_net_maker(plane->cores[0].nets[port]);
+    return maker->ops->listen(maker, listener->address, listener->port, index, report);
+}
+
+static int listeners_open(struct mill_plane *plane, struct mill_report *report)
+{
+    const struct mill_config_listener *listeners = NULL;
+    uint32_t count = mill_config_listeners(plane->config, &listeners);
+    plane->counters->listeners_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mill_config_listener *listener = &listeners[i];
+        struct mill_shared_listener_info *info = &plane->counters->listeners[i];
+        bool dpdk = listener->transport == MILL_TRANSPORT_DPDK;
+        snprintf(info->name, sizeof(info->name), "%s", listener->name);
+        snprintf(info->address, sizeof(info->address), "%.50s:%u", listener->host, listener->port);
+        snprintf(info->transport, sizeof(info->transport), "%s", dpdk ? "dpdk" : "kernel");
+        int r = dpdk ? listen_dpdk(plane, listener, (uint16_t)i, report)
+                     : listen_kernel(plane, listener, (uint16_t)i, report);
+        if (r == 0) {
+            snprintf(info->state, sizeof(info->state), "serving");
+            continue;
+        }
+        if (listener->required) {
+            return mill_fail_in(report, r, "listener %s: ", listener->name);
+        }
+        mill_log_line(MILL_LEVEL_WARN, "listener.absent", "name=%s reason=\"%s\"", listener->name,
+                      report->text);
+        snprintf(info->state, sizeof(info->state), "%.120s", report->text);
+    }
+    return 0;
+}
+
+/* --- cores
+ * ----------------------------------------------------------------------------------------- */
+
+static struct mill_core_limits core_limits(const struct mill_plane *plane,
+                                           const struct mill_ksock_config *ksock)
+{
+    const struct mill_config *config = plane->config;
+    uint64_t arena = mill_arena_size_bytes(plane->arena);
+    return (struct mill_core_limits){
+        .connections_max = ksock->connections_max,
+        .peer_ops_max = plane->cores_count > 1 ? PEER_OPS_MAX : 2,
+        .request_bytes_max = (uint32_t)mill_config_int(config, MILL_KEY_SOCKET_REQUEST_MAX_BYTES),
+        .pinned_bytes_max = RX_WINDOW_BYTES / 2 + RX_WINDOW_BYTES / 8,
+        .pinned_total_bytes = (uint64_t)ksock->rx_buffers * ksock->rx_buffer_bytes / 2,
+        .staged_bytes_max = arena / 4 / plane->cores_count,
+        .reader_bytes_max = (uint64_t)mill_config_int(config, MILL_KEY_CONNECTION_PINNED_MAX_BYTES),
+        .stall_timeout_ns =
+            (uint64_t)mill_config_int(config, MILL_KEY_CONNECTION_STALL_TIMEOUT_MS) *
+            MILL_NS_PER_MS,
+        .idle_timeout_ns =
+            (uint64_t)MILL_MAX(mill_config_int(config, MILL_KEY_CONNECTIONS_MAX_IDLE_MS), 0) *
+            MILL_NS_PER_MS,
+        .control_timeout_ns =
+            (uint64_t)mill_config_int(config, MILL_KEY_CONTROL_REQUEST_TIMEOUT_MS) * MILL_NS_PER_MS,
+        .control_frame_bytes_max =
+            (uint32_t)mill_config_int(config, MILL_KEY_CONTROL_FRAME_MAX_BYTES),
+        .fetch_bytes_max = (uint32_t)mill_config_int(config, MILL_KEY_FETCH_MAX_BYTES),
+    };
+}
+
+static int eventfd_new(int *ret_fd, struct mill_report *report)
+{
+    *ret_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    return *ret_fd < 0 ? mill_fail(report, -errno, "no eventfd: %s", strerror(errno)) : 0;
+}
+
+/* The two rings between a core and its store, in memory of this process. */
+static int store_rings(struct mill_plane_core *core, struct mill_log_config *log,
+                       struct mill_store_config *store, struct mill_report *report)
+{
+    uint64_t ring = mill_round_up(mill_ring_bytes(STORE_RING_BYTES), 128);
+    uint8_t *memory = aligned_alloc(128, ring * 2 + 2 * sizeof(struct mill_bell_shared));
+    if (!memory) {
+        return mill_fail(report, -ENOMEM, "no memory for the rings of a store");
+    }
+    memset(memory, 0, ring * 2 + 2 * sizeof(struct mill_bell_shared));
+    core->store_memory = memory;
+    core->store_bell = (void *)(memory + ring * 2);
+    struct mill_ring_shared *to = mill_ring_format(memory, STORE_RING_BYTES);
+    struct mill_ring_shared *from = mill_ring_format(memory + ring, STORE_RING_BYTES);
+    int r = mill_ring_attach_producer(&log->store_out, to, ring);
+    r = r < 0 ? r : mill_ring_attach_consumer(&log->store_in, from, ring);
+    r = r < 0 ? r : mill_ring_attach_consumer(&store->in, to, ring);
+    r = r < 0 ? r : mill_ring_attach_producer(&store->out, from, ring);
+    MILL_ASSERT_EQ(r, 0); /* just formatted */
+    core->store_thread.bell = (struct mill_bell){.shared = core->store_bell};
+    r = eventfd_new(&core->store_thread.bell.fd, report);
+    log->store_bell = core->store_thread.bell;
+    return r;
+}
+
+static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
+                        struct mill_store_config *store, struct mill_report *report)
+{
+    const struct mill_config *config = plane->config;
+    store->files = &mill_file_calls_posix;
+    store->log_dirs_count = mill_config_log_dirs(config, &store->log_dirs);
+    store->node_id = (int32_t)mill_config_int(config, MILL_KEY_NODE_ID);
+    store->cluster_id = mill_map_cluster_read(plane->map)->cluster_id;
+    store->arena = plane->arena;
+    store->core_bell = core->thread.bell;
+    store->open_files_max = OPEN_FILES_MAX / plane->cores_count;
+    store->producers_max = PRODUCERS_MAX;
+    store->producer_expiration_ms = mill_config_int(config, MILL_KEY_PRODUCER_ID_EXPIRATION_MS);
+    return mill_store_create(store, &core->store_thread.store, report);
+}
+
+static int ksock_open(struct mill_plane *plane, struct mill_plane_core *core,
+                      const struct mill_ksock_config *config, uint16_t listener,
+                      struct mill_report *report)
+{
+    int r = mill_ksock_create(config, &core->loans, mill_arena_base(plane->arena),
+                              &mill_core_events, core->thread.core, &core->thread.ksock, report);
+    if (r < 0) {
+        return r;
+    }
+    mill_core_add_maker(core->thread.core, mill_ksock_maker(core->thread.ksock), NULL, listener);
+    r = mill_ksock_watch(core->thread.ksock, core->thread.bell.fd);
+    return r < 0 ? mill_fail(report, r, "the core's eventfd cannot be watched") : 0;
+}
+
+/* First listener over kernel sockets: the maker's own counters are told there. */
+static uint16_t kernel_listener(const struct mill_config *config)
+{
+    const struct mill_config_listener *listeners = NULL;
+    uint32_t count = mill_config_listeners(config, &listeners);
+    for (uint32_t i = 0; i < count; i++) {
+        if (listeners[i].transport == MILL_TRANSPORT_KERNEL) {
+            return (uint16_t)i;
+        }
+    }
+    return MILL_MAP_LISTENERS_MAX - 1;
+}
+
+static int core_open(struct mill_plane *plane, uint32_t index, struct mill_report *report)
+{
+    struct mill_plane_core *core = &plane->cores[index];
+    const struct mill_config *config = plane->config;
+    const char *list = getenv(MILL_FDS_VARIABLE);
+    const uint32_t *cpus = NULL;
+    char name[32];
+    mill_config_cores(config, &cpus);
+    snprintf(name, sizeof(name), "bell.core%u", index);
+    struct mill_core_thread *thread = &core->thread;
+    thread->cpu = cpus[index];
+    thread->busy = strcmp(mill_config_text(config, MILL_KEY_DATAPLANE_IDLE), "busy") == 0;
+    thread->shared = &plane->counters->cores[index];
+    thread->bell = (struct mill_bell){.shared = &plane->ipc->cores[index].bell,
+                                      .fd = descriptor_of(list, name)};
+    core->store_thread.busy = thread->busy;
+    int node = numa_available() >= 0 ? numa_node_of_cpu((int)thread->cpu) : 0;
+    int r = mill_extents_create(plane->arena, index, node, &core->extents);
+    if (r < 0) {
+        return mill_fail(report, r, "no memory for the extents of core %u", index);
+    }
+    struct mill_ksock_config ksock = {
+        .reuse_port = plane->cores_count > 1,
+        .rx_window_max = RX_WINDOW_BYTES,
+        .user_timeout_ms = (uint32_t)mill_config_int(config, MILL_KEY_CONNECTION_STALL_TIMEOUT_MS),
+    };
+    mill_ksock_config_defaults(&ksock);
+    struct mill_core_config options = {
+        .index = index,
+        .count = plane->cores_count,
+        .node_id = (int32_t)mill_config_int(config, MILL_KEY_NODE_ID),
+        .incarnation = plane->incarnation,
+        .limits = core_limits(plane, &ksock),
+        .arena = plane->arena,
+        .extents = core->extents,
+        .loans = &core->loans,
+        .map = plane->map,
+        .ipc = plane->ipc,
+        .control_bell = plane->control_bell,
+        .peers = plane->cores_count > 1 ? &plane->peers[index * plane->cores_count] : NULL,
+        .shared = thread->shared,
+    };
+    options.log.limits = (struct mill_log_limits){
+        .partitions_max = PARTITIONS_MAX,
+        .producers_max = PRODUCERS_MAX,
+        .watches_max = ksock.connections_max * 2,
+        .dirty_max_bytes = ((uint64_t)mill_config_int(config, MILL_KEY_LOG_DIRTY_MAX_MB) << 20) /
+                           plane->cores_count,
+        .producer_expiration_ms = mill_config_int(config, MILL_KEY_PRODUCER_ID_EXPIRATION_MS),
+    };
+    const struct mill_config_listener *listeners = NULL;
+    options.listeners_count = mill_config_listeners(config, &listeners);
+    for (uint32_t i = 0; i < options.listeners_count; i++) {
+        options.listeners[i] = listeners[i].name;
+    }
+    struct mill_store_config store = {0};
+    r = store_rings(core, &options.log, &store, report);
+    if (r == 0) {
+        r = store_create(plane, core, &store, report);
+    }
+    if (r < 0) {
+        return r;
+    }
+    r = mill_core_create(&options, &thread->core);
+    if (r < 0) {
+        return mill_fail(report, r, "core %u: %s", index, strerror(-r));
+    }
+    return ksock_open(plane, core, &ksock, kernel_listener(config), report);
+}
+
+/* Rings between every two cores. peers[a * n + b] is a's side of the pair with b. */
+static int peers_make(struct mill_plane *plane, struct mill_report *report)
+{
+    uint32_t n = plane->cores_count;
+    uint64_t ring = mill_round_up(mill_ring_bytes(MILL_PEER_RING_BYTES), 128);
+    const char *list = getenv(MILL_FDS_VARIABLE);
+    if (n < 2) {
+        return 0;
+    }
+    plane->peers = calloc((size_t)n * n, sizeof(plane->peers[0]));
+    plane->peer_memory = aligned_alloc(128, ring * n * n);
+    if (!plane->peers || !plane->peer_memory) {
+        return mill_fail(report, -ENOMEM, "no memory for the rings between cores");
+    }
+    for (uint32_t from = 0; from < n; from++) {
+        for (uint32_t to = 0; to < n; to++) {
+            char name[32];
+            struct mill_ring_shared *shared = mill_ring_format(
+                (uint8_t *)plane->peer_memory + ring * (from * n + to), MILL_PEER_RING_BYTES);
+            struct mill_core_peer *sender = &plane->peers[from * n + to];
+            int r = mill_ring_attach_producer(&sender->out, shared, ring);
+            r = r < 0 ? r
+                      : mill_ring_attach_consumer(&plane->peers[to * n + from].in, shared, ring);
+            MILL_ASSERT_EQ(r, 0); /* just formatted */
+            snprintf(name, sizeof(name), "bell.core%u", to);
+            sender->bell = (struct mill_bell){.shared = &plane->ipc->cores[to].bell,
+                                              .fd = descriptor_of(list, name)};
+        }
+    }
+    return 0;
+}
+
+int mill_plane_build(struct mill_plane *plane, struct mill_report *report)
+{
+    bool taken = false;
+    int r = arena_open(plane, &taken, report);
+    if (r == 0) {
+        r = takeup(plane, taken, report);
+    }
+    if (r == 0) {
+        plane->cores = calloc(plane->cores_count, sizeof(plane->cores[0]));
+        r = plane->cores ? peers_make(plane, report) : -ENOMEM;
+    }
+    for (uint32_t i = 0; r == 0 && i < plane->cores_count; i++) {
+        uint32_t units = mill_arena_units(plane->arena);
+        r = mill_loans_init(&plane->cores[i].loans, units, units);
+        plane->loans_of_cores[i] = &plane->cores[i].loans;
+    }
+    for (uint32_t i = 0; r == 0 && i < plane->cores_count; i++) {
+        r = core_open(plane, i, report);
+    }
+    if (r == 0) {
+        mill_counter_set(&plane->counters->arena_bytes, mill_arena_size_bytes(plane->arena));
+        mill_counter_set(&plane->counters->start_wall_ms, (uint64_t)mill_now_read().wall_ms);
+        r = listeners_open(plane, report);
+    }
+    return r;
+}
+
+/* --- running
+ * --------------------------------------------------------------------------------------- */
+
+int mill_plane_run(struct mill_plane *plane, struct mill_report *report)
+{
+    for (uint32_t i = 0; i < plane->cores_count; i++) {
+        struct mill_plane_core *core = &plane->cores[i];
+        int r = mill_store_thread_start(&core->store_thread);
+        if (r < 0) {
+            return mill_fail(report, r, "no thread for the store of core %u", i);
+        }
+        r = mill_core_thread_start(&core->thread);
+        if (r < 0) {
+            mill_store_thread_stop(&core->store_thread);
+            return mill_fail(report, r, "no thread for core %u", i);
+        }
+        core->started = true;
+    }
+    return 0;
+}
+
+bool mill_plane_ready(const struct mill_plane *plane)
+{
+    for (uint32_t i = 0; i < plane->cores_count; i++) {
+        if (!atomic_load_explicit(&plane->cores[i].thread.ready, memory_order_acquire)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void mill_plane_publish(struct mill_plane *plane)
+{
+    for (uint32_t i = 0; i < plane->ports_count; i++) {
+        struct mill_shared_port *shared = &plane->counters->ports[i];
+        struct mill_port_counters counters;
+        struct mill_port_info info;
+        mill_port_counters(plane->ports[i], &counters);
+        mill_port_info(plane->ports[i], &info);
+        atomic_store_explicit(&shared->link_up, info.link_up, memory_order_relaxed);
+#define MILL_PORT_PUBLISH(name, help) mill_counter_set(&shared->name, counters.name);
+        MILL_PORT_COUNTERS(MILL_PORT_PUBLISH)
+#undef MILL_PORT_PUBLISH
+    }
+}
+
+/* --- closing
+ * --------------------------------------------------------------------------------------- */
+
+static void core_close(struct mill_plane *plane, struct mill_plane_core *core)
+{
+    MILL_UNUSED(plane);
+    mill_core_destroy(core->thread.core);
+    mill_extents_destroy(core->extents);
+    mill_loans_fini(&core->loans);
+    free(core->store_memory);
+    if (core->store_thread.bell.fd > 0) {
+        close(core->store_thread.bell.fd);
+    }
+}
+
+void mill_plane_close(struct mill_plane *plane)
+{
+    bool all_written = plane->cores != NULL;
+    for (uint32_t i = 0; plane->cores && i < plane->cores_count; i++) {
+        if (plane->cores[i].started) {
+            mill_core_thread_stop(&plane->cores[i].thread);
+        }
+    }
+    for (uint32_t i = 0; plane->cores && i < plane->cores_count; i++) {
+        struct mill_plane_core *core = &plane->cores[i];
+        if (!core->started) {
+            all_written = false; /* never ran: the arena was emptied by the take-up or not opened */
+            continue;
+        }
+        mill_core_thread_join(&core->thread);
+        all_written = all_written && mill_log_idle(mill_core_log(core->thread.core));
+        mill_store_thread_stop(&core->store_thread);
+    }
+    for (uint32_t i = 0; i < plane->ports_count; i++) {
+        mill_port_close(plane->ports[i]);
+    }
+    for (uint32_t i = 0; plane->cores && i < plane->cores_count; i++) {
+        core_close(plane, &plane->cores[i]);
+    }
+    if (plane->eal_started) {
+        mill_eal_stop();
+    }
+    mill_arena_close(plane->arena, all_written);
+    free(plane->cores);
+    free(plane->peers);
+    free(plane->peer_memory);
+    if (plane->ipc) {
+        atomic_store_explicit(&plane->ipc->dataplane.serving, 0, memory_order_relaxed);
+        atomic_store_explicit(&plane->ipc->dataplane.incarnation, 0, memory_order_release);
+    }
+    mill_map_close(plane->map);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The data plane as millraced builds it from a configuration: segments mapped, arena, ports, cores,
+ * stores, listeners; then their threads. Main thread only; every step fails with a reason and
+ * leaves nothing half started (mill_plane_close takes any state).
+ */
+#ifndef MILL_DATAPLANE_PLANE_H
+#define MILL_DATAPLANE_PLANE_H
+
+#include "base/report.h"
+#include "config/config.h"
+#include "dataplane/core/thread.h"
+
+struct mill_plane_core {
+    struct mill_core_thread thread;
+    struct mill_store_thread store_thread;
+    struct mill_extents *extents;
+    struct mill_loans loans;
+    void *store_memory; /* its two rings */
+    struct mill_bell_shared *store_bell;
+    struct mill_net *nets[MILL_THREAD_PORTS_MAX];
+    bool started;
+};
+
+struct mill_plane {
+    const struct mill_config *config;
+    /* from the supervisor */
+    struct mill_ipc_segment *ipc;
+    uint64_t ipc_bytes;
+    struct mill_map *map;
+    void *map_memory;
+    uint64_t map_bytes;
+    struct mill_counters *counters;
+    uint64_t counters_bytes;
+    struct mill_bell control_bell;
+    /* made here */
+    uint64_t incarnation;
+    struct mill_arena *arena;
+    struct mill_loans *loans_of_cores[MILL_CONFIG_CORES_MAX];
+    bool eal_started;
+    uint32_t ports_count;
+    struct mill_port *ports[MILL_COUNTERS_PORTS_MAX];
+    const struct mill_config_port *port_configs[MILL_COUNTERS_PORTS_MAX];
+    void *peer_memory;
+    struct mill_core_peer *peers; /* count x count */
+    uint32_t cores_count;
+    struct mill_plane_core *cores;
+    bool unwritten; /* a store could not write everything: the arena is kept */
+};
+
+/* Takes the descriptors of MILLRACE_FDS and maps them. ret: 0, -errno with reason. */
+int mill_plane_attach(struct mill_plane *plane, const struct mill_config *config,
+                      struct mill_report *report) MILL_WARN_UNUSED;
+/* Arena, directories, take-up, ports, cores, listeners. The map has its cluster record by now. */
+int mill_plane_build(struct mill_plane *plane, struct mill_report *report) MILL_WARN_UNUSED;
+/* Starts all threads. */
+int mill_plane_run(struct mill_plane *plane, struct mill_report *report) MILL_WARN_UNUSED;
+bool mill_plane_ready(const struct mill_plane *plane);
+/* Copies ports' counters into shared memory. */
+void mill_plane_publish(struct mill_plane *plane);
+/* Stops all threads cleanly, closes everything; the arena's files go when all is in the log files.
+ */
+void mill_plane_close(struct mill_plane *plane);
+
+#endif

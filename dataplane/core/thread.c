@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads around core_step and store_step; see thread.h. */
+#include "dataplane/core/thread.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <immintrin.h>
+
+#include "base/log_line.h"
+
+enum {
+    SPIN_NS = 20000,        /* after the last work: a tight loop */
+    WARM_NS = 200000,       /* then pauses, up to here */
+    NAP_SHORT_NS = 500000,  /* sleep when a port has nothing to wake us */
+    NAP_LONG_NS = 10000000, /* the same after a second of silence */
+    SILENCE_NS = 1000000000,
+    PUBLISH_NS = 10000000,
+    WORKER_LOOK_NS = 100000,
+    PAUSES = 32,
+};
+
+static int pin(uint32_t cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    return -pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+/* The main thread takes the signals; the drivers' own (TAP, O_ASYNC) go there too. */
+static int start(pthread_t *thread, void *(*run)(void *), void *argument)
+{
+    sigset_t all;
+    sigset_t old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    int r = pthread_create(thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return -r;
+}
+
+/* --- cores
+ * ----------------------------------------------------------------------------------------- */
+
+static uint64_t sleep_limit(const struct mill_core_thread *thread, uint64_t now, uint64_t idle_ns)
+{
+    uint64_t at = mill_core_deadline(thread->core);
+    uint64_t limit = at == MILL_NEVER ? MILL_NEVER : at - MILL_MIN(at, now);
+    if (thread->nap_bounded) {
+        limit =
+            MILL_MIN(limit, idle_ns > SILENCE_NS ? (uint64_t)NAP_LONG_NS : (uint64_t)NAP_SHORT_NS);
+    }
+    return limit;
+}
+
+/* ret: nanoseconds slept, 0 when something came in the last look. */
+static uint64_t nap(struct mill_core_thread *thread, uint64_t idle_ns)
+{
+    struct mill_core *core = thread->core;
+    struct mill_now now = mill_now_read();
+    for (uint32_t i = 0; i < thread->ports_count; i++) {
+        mill_port_tx_done(thread->ports[i], thread->queues[i]);
+    }
+    mill_core_publish(core, now);
+    atomic_store_explicit(&thread->ready, mill_core_ready(core), memory_order_release);
+    mill_bell_asleep(&thread->bell);
+    uint64_t slept = 0;
+    if (mill_core_step(core, now) == 0 &&
+        !atomic_load_explicit(&thread->stop, memory_order_relaxed)) {
+        uint64_t limit = sleep_limit(thread, now.mono_ns, idle_ns);
+        if (limit > 0) {
+            mill_map_reader_state(mill_core_map(core), mill_core_index(core), false);
+            int r = mill_ksock_wait(thread->ksock, limit);
+            MILL_UNUSED(r); /* a failed wait is a short one: the loop looks again */
+            mill_map_reader_state(mill_core_map(core), mill_core_index(core), true);
+            slept = mill_now_read().mono_ns - now.mono_ns;
+        }
+    }
+    mill_bell_awake(&thread->bell);
+    return slept;
+}
+
+static void *core_run(void *argument)
+{
+    struct mill_core_thread *thread = argument;
+    struct mill_core *core = thread->core;
+    if (pin(thread->cpu) < 0) {
+        mill_log_line(MILL_LEVEL_WARN, "core.not-pinned", "cpu=%u", thread->cpu);
+    }
+    atomic_store_explicit(&thread->shared->cpu, thread->cpu, memory_order_relaxed);
+    atomic_store_explicit(&thread->shared->tid, (uint32_t)gettid(), memory_order_relaxed);
+    mill_map_reader_state(mill_core_map(core), mill_core_index(core), true);
+    struct mill_now now = mill_now_read();
+    uint64_t last_work_ns = now.mono_ns;
+    uint64_t published_ns = now.mono_ns;
+    while (!mill_core_stopped(core)) {
+        if (atomic_load_explicit(&thread->stop, memory_order_acquire)) {
+            mill_core_stop(core);
+        }
+        uint32_t work = mill_core_step(core, now);
+        struct mill_now after = mill_now_read();
+        if (work > 0) {
+            mill_core_time(core, after.mono_ns - now.mono_ns, 0);
+            last_work_ns = after.mono_ns;
+        }
+        if (after.mono_ns - published_ns > PUBLISH_NS) {
+            mill_core_publish(core, after);
+            atomic_store_explicit(&thread->ready, mill_core_ready(core), memory_order_release);
+            published_ns = after.mono_ns;
+        }
+        now = after;
+        uint64_t idle_ns = now.mono_ns - last_work_ns;
+        if (work > 0 || idle_ns < SPIN_NS) {
+            continue;
+        }
+        if (thread->busy || idle_ns < WARM_NS) {
+            for (int i = 0; i < PAUSES; i++) {
+                _mm_pause();
+            }
+            now = mill_now_read();
+            continue;
+        }
+        uint64_t slept = nap(thread, idle_ns);
+        mill_core_time(core, 0, slept);
+        now = mill_now_read();
+    }
+    mill_core_publish(core, now);
+    mill_map_reader_state(mill_core_map(core), mill_core_index(core), false);
+    atomic_store_explicit(&thread->done, true, memory_order_release);
+    return NULL;
+}
+
+int mill_core_thread_start(struct mill_core_thread *thread)
+{
+    return start(&thread->thread, core_run, thread);
+}
+
+void mill_core_thread_stop(struct mill_core_thread *thread)
+{
+    atomic_store_explicit(&thread->stop, true, memory_order_release);
+    mill_bell_ring(&thread->bell);
+}
+
+void mill_core_thread_join(struct mill_core_thread *thread)
+{
+    pthread_join(thread->thread, NULL);
+}
+
+/* --- stores
+ * ---------------------------------------------------------------------------------------- */
+
+static void store_sleep(struct mill_store_thread *thread, uint64_t now_ns)
+{
+    uint64_t at = mill_store_deadline(thread->store);
+    uint64_t left = at == MILL_NEVER ? MILL_NEVER : at - MILL_MIN(at, now_ns);
+    left = thread->busy ? MILL_MIN(left, (uint64_t)WORKER_LOOK_NS) : left;
+    struct timespec limit = {
+        .tv_sec = (time_t)(left / MILL_NS_PER_S),
+        .tv_nsec = (long)(left % MILL_NS_PER_S),
+    };
+    struct pollfd fd = {.fd = thread->bell.fd, .events = POLLIN};
+    int r = ppoll(&fd, 1, left == MILL_NEVER ? NULL : &limit, NULL);
+    MILL_UNUSED(r); /* whatever woke us: look */
+}
+
+static void *store_run(void *argument)
+{
+    struct mill_store_thread *thread = argument;
+    while (!atomic_load_explicit(&thread->stop, memory_order_acquire)) {
+        struct mill_now now = mill_now_read();
+        if (mill_store_step(thread->store, now) > 0) {
+            continue;
+        }
+        if (thread->busy) {
+            store_sleep(thread, now.mono_ns);
+            continue;
+        }
+        mill_bell_asleep(&thread->bell);
+        if (mill_store_step(thread->store, now) == 0 &&
+            !atomic_load_explicit(&thread->stop, memory_order_acquire)) {
+            store_sleep(thread, now.mono_ns);
+        }
+        mill_bell_awake(&thread->bell);
+    }
+    mill_store_close(thread->store, mill_now_read());
+    return NULL;
+}
+
+int mill_store_thread_start(struct mill_store_thread *thread)
+{
+    return start(&thread->thread, store_run, thread);
+}
+
+void mill_store_thread_stop(struct mill_store_thread *thread)
+{
+    atomic_store_explicit(&thread->stop, true, memory_order_release);
+    mill_bell_ring(&thread->bell);
+    pthread_join(thread->thread, NULL);
+}
