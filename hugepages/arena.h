@@ -65,7 +65,8 @@ struct mill_partition_mark {
     _Atomic int64_t written_offset;  /* every batch below it is in the files */
     _Atomic int64_t start_offset;    /* log start; lower offsets in extents are void */
     _Atomic int64_t truncate_offset; /* a truncation under way cuts from here; -1 none */
-    uint64_t reserved[2];
+    _Atomic uint64_t uses;           /* of this slot; rises before its fields change hands */
+    uint64_t reserved;
 };
 static_assert(sizeof(struct mill_partition_mark) == 64, "one line per partition");
 

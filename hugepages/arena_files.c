@@ -24,6 +24,7 @@
 #include <numaif.h>
 
 #include "base/check.h"
+#include "base/crc32c.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels answer EINVAL */
@@ -85,6 +86,13 @@ int arena_geometry_make(uint64_t size_bytes, uint32_t files_length, uint32_t mar
     return 0;
 }
 
+static uint32_t header_crc(const struct arena_header *header)
+{
+    const size_t from = offsetof(struct arena_header, version);
+    return mill_crc32c((const uint8_t *)header + from,
+                       offsetof(struct arena_header, crc32c) - from);
+}
+
 static void header_fill(struct arena_header *header, const struct arena_geometry *geometry,
                         uint32_t index, int node, const struct mill_uuid *made_id)
 {
@@ -99,6 +107,7 @@ static void header_fill(struct arena_header *header, const struct arena_geometry
     header->marks_length = geometry->marks_length;
     header->extent_bytes_max = geometry->extent_bytes_max;
     header->node = node;
+    header->crc32c = header_crc(header);
 }
 
 /* --- what is there -------------------------------------------------------------------------------
@@ -167,6 +176,9 @@ static int header_check(const char *path, const struct arena_header *header, uin
     if (header->version != MILL_ARENA_VERSION) {
         return mill_fail(report, -ESTALE, "arena file %s: layout version %" PRIu32 ", not %d", path,
                          header->version, MILL_ARENA_VERSION);
+    }
+    if (header->crc32c != header_crc(header)) {
+        return mill_fail(report, -ESTALE, "arena file %s: its header is damaged", path);
     }
     if (header->index != index || header->files_length != first->files_length ||
         header->size_bytes != first->size_bytes ||

@@ -39,19 +39,19 @@ struct arena_header {
     uint64_t size_bytes; /* of this file */
     uint32_t index;      /* this file's, in the range */
     uint32_t files_length;
-    struct mill_uuid made_id;     /* drawn when the files were made: all files carry the same */
-    struct mill_uuid incarnation; /* file 0 only */
+    struct mill_uuid made_id; /* drawn when the files were made: all files carry the same */
     uint64_t marks_pos_bytes;
     uint64_t descs_pos_bytes;
     uint64_t data_pos_bytes;
     uint32_t marks_length;
     uint32_t extent_bytes_max;
-    int32_t node; /* NUMA node, -1 none */
-    uint32_t reserved;
+    int32_t node;                 /* NUMA node, -1 none */
+    uint32_t crc32c;              /* from version up to here: what stays as it was made */
+    struct mill_uuid incarnation; /* file 0 only */
 };
 static_assert(sizeof(struct arena_header) == 96, "shared layout");
-static_assert(offsetof(struct arena_header, made_id) == 24, "shared layout");
-static_assert(offsetof(struct arena_header, data_pos_bytes) == 72, "shared layout");
+static_assert(offsetof(struct arena_header, marks_pos_bytes) == 40, "shared layout");
+static_assert(offsetof(struct arena_header, crc32c) == 76, "shared layout");
 
 /* Sizes that follow from size, files, partitions and largest extent. */
 struct arena_geometry {

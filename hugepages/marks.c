@@ -5,12 +5,19 @@
  * path (a partition is opened or closed); bounded by the table's length; never waits.
  *
  *   free(0) -> filling(2) -> used(1) -> freed(3) -> filling(2) ...   a search stops at free only
+ *
+ * A search may read a slot while another core frees and refills it. Without a check it could see
+ * the old partition number beside the new topic and take a stranger's mark for its own; `uses`
+ * rises before the fields change, and a search that sees it move does not believe what it read.
  */
 #include "hugepages/arena_private.h"
 
 #include <string.h>
 
 #include "base/check.h"
+
+static_assert(offsetof(struct mill_partition_mark, topic_id) == 0, "read as two words");
+static_assert(offsetof(struct mill_partition_mark, uses) == 48, "shared layout");
 
 static uint32_t mark_start(const struct mill_arena *arena, const struct mill_uuid *topic_id,
                            int32_t partition)
@@ -34,14 +41,42 @@ static bool mark_claim(struct mill_partition_mark *mark, uint32_t seen,
                                                  memory_order_acquire, memory_order_relaxed)) {
         return false;
     }
-    mark->topic_id = *topic_id;
-    mark->partition = partition;
+    uint64_t words[2];
+    memcpy(words, topic_id->b, sizeof(words));
+    /* Release pairs with the first load in mark_is: whoever sees the new count sees filling, or
+     * the slot complete. The fields are released one by one: whoever sees one of them sees the new
+     * count (last load in mark_is). */
+    uint64_t uses = atomic_load_explicit(&mark->uses, memory_order_relaxed);
+    atomic_store_explicit(&mark->uses, uses + 1, memory_order_release);
+    uint64_t *id = (uint64_t *)(void *)mark->topic_id.b;
+    __atomic_store_n(&id[0], words[0], __ATOMIC_RELEASE);
+    __atomic_store_n(&id[1], words[1], __ATOMIC_RELEASE);
+    __atomic_store_n(&mark->partition, partition, __ATOMIC_RELEASE);
     atomic_store_explicit(&mark->written_offset, 0, memory_order_relaxed);
     atomic_store_explicit(&mark->start_offset, 0, memory_order_relaxed);
     atomic_store_explicit(&mark->truncate_offset, -1, memory_order_relaxed);
-    /* Release pairs with the acquire load of a search and of mill_arena_mark_at. */
+    /* Release pairs with the acquire loads of a search and of mill_arena_mark_at. */
     atomic_store_explicit(&mark->state, ARENA_MARK_USED, memory_order_release);
     return true;
+}
+
+/* True when the slot is this partition's. A slot that changes meanwhile is another's: nobody but
+ * the caller makes or frees the mark it looks for. */
+static bool mark_is(const struct mill_partition_mark *mark, const struct mill_uuid *topic_id,
+                    int32_t partition, uint32_t *ret_state)
+{
+    uint64_t words[2];
+    memcpy(words, topic_id->b, sizeof(words));
+    uint64_t uses = atomic_load_explicit(&mark->uses, memory_order_acquire);
+    *ret_state = atomic_load_explicit(&mark->state, memory_order_acquire);
+    if (*ret_state != ARENA_MARK_USED) {
+        return false;
+    }
+    const uint64_t *id = (const uint64_t *)(const void *)mark->topic_id.b;
+    bool same = __atomic_load_n(&id[0], __ATOMIC_ACQUIRE) == words[0] &&
+                __atomic_load_n(&id[1], __ATOMIC_ACQUIRE) == words[1] &&
+                __atomic_load_n(&mark->partition, __ATOMIC_ACQUIRE) == partition;
+    return same && atomic_load_explicit(&mark->uses, memory_order_relaxed) == uses;
 }
 
 struct mill_partition_mark *mill_arena_mark(struct mill_arena *arena,
@@ -56,9 +91,8 @@ struct mill_partition_mark *mill_arena_mark(struct mill_arena *arena,
         for (uint32_t step = 0; step < length; step++) {
             uint32_t index = (uint32_t)(((uint64_t)start + step) % length);
             struct mill_partition_mark *mark = &arena->marks[index];
-            uint32_t state = atomic_load_explicit(&mark->state, memory_order_acquire);
-            if (state == ARENA_MARK_USED && mark->partition == partition &&
-                mill_uuid_equal(&mark->topic_id, topic_id)) {
+            uint32_t state;
+            if (mark_is(mark, topic_id, partition, &state)) {
                 return mark;
             }
             bool reusable = state == ARENA_MARK_FREE || state == ARENA_MARK_FREED;
