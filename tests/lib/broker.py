@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker of its own for one test: folders under /tmp, a namespace with a persistent TAP when NIC is
+asked for, started as a user starts it, and gone without a trace at the end."""
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+NETNS = "mill-test"
+TAP = "mill0"
+NIC_HOST = "198.18.0.1"
+FULL = os.environ.get("MILLRACE_FULL") == "1"
+PREFIX = "millrace-test-"
+
+
+def pick(full, reduced):
+    """A size or number of rounds: says when it is the reduced one."""
+    if not FULL:
+        print(f"reduced: {reduced} in place of {full}")
+    return full if FULL else reduced
+
+
+def skip(reason):
+    print(f"skipped: {reason}")
+    raise SystemExit(77)
+
+
+def run(*command, check=True, timeout=300, **kwargs):
+    """Runs a command and returns its standard output as text; shows everything when it fails."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=timeout, check=False, **kwargs)
+    if check and done.returncode != 0:
+        print(done.stdout, done.stderr, sep="\n")
+        raise AssertionError(f"{' '.join(command)} exited with {done.returncode}")
+    return done.stdout
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def lab_up(namespace=NETNS):
+    if subprocess.run(["ip", "netns", "add", namespace], stderr=subprocess.DEVNULL,
+                      check=False).returncode == 0:
+        inside = ("ip", "netns", "exec", namespace)
+        run(*inside, "ip", "tuntap", "add", "dev", TAP, "mode", "tap", "multi_queue")
+        run(*inside, "sysctl", "-qw", f"net.ipv6.conf.{TAP}.disable_ipv6=1", check=False)
+        run(*inside, "ip", "addr", "add", "198.18.0.2/24", "dev", TAP)
+        run(*inside, "ip", "link", "set", "lo", "up")
+        run(*inside, "ip", "link", "set", TAP, "up")
+
+
+def lab_down(namespace=NETNS):
+    subprocess.run(["ip", "netns", "delete", namespace], stderr=subprocess.DEVNULL, check=False)
+
+
+class Broker:
+    """One instance. Use it in a with statement; settings are keys with dots as keyword dict."""
+
+    def __init__(self, nic=True, settings=None, build="build", namespace=NETNS):
+        self.nic = nic
+        self.build = os.path.join(TOP, build)
+        self.namespace = namespace
+        self.home = tempfile.mkdtemp(prefix=PREFIX)
+        self.run_dir = os.path.join(self.home, "run")
+        self.log_dir = os.path.join(self.home, "data")
+        self.port = free_port()
+        self.process = None
+        self.ready = ""
+        listeners = f"LOCAL://127.0.0.1:{self.port}"
+        values = {
+            "node.id": "1",
+            "log.dirs": self.log_dir,
+            "run.dir": self.run_dir,
+            "hugepages.size.mb": "256",
+            "log.message.timestamp.after.max.ms": "9223372036854775807",
+        }
+        if nic:
+            if os.geteuid() != 0:
+                skip("the NIC listener needs root: namespaces and TAP devices")
+            lab_up(namespace)
+            listeners += f",NIC://{NIC_HOST}:9092"
+            values.update({
+                "listener.NIC.transport": "dpdk",
+                "listener.NIC.device": "nic0",
+                "dpdk.ports": "nic0",
+                "dpdk.port.nic0.device": f"net_tap0,iface={TAP}",
+                "dpdk.port.nic0.address": f"{NIC_HOST}/24",
+                "dpdk.netns": namespace,
+            })
+        values["listeners"] = listeners
+        values.update(settings or {})
+        self.config = os.path.join(self.home, "server.properties")
+        with open(self.config, "w", encoding="utf-8") as out:
+            for key, value in values.items():
+                out.write(f"{key}={value}\n")
+
+    # --- life -----------------------------------------------------------------------------------
+    def start(self, timeout=60):
+        log = open(os.path.join(self.home, "broker.log"), "ab")
+        self.process = subprocess.Popen(
+            [os.path.join(self.build, "millrace"), "start", "-c", self.config],
+            stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, text=True)
+        log.close()
+        deadline = time.monotonic() + timeout
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self.ready = ""
+        while not self.ready.endswith("\n"):
+            piece = self.process.stdout.read()
+            self.ready += piece or ""
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.show_log()
+                raise AssertionError(f"no ready line; exit {self.process.poll()}")
+            time.sleep(0.01)
+        self.ready = self.ready.strip()
+        return self
+
+    def stop(self, timeout=15):
+        """Clean stop. Returns exit code and seconds."""
+        begun = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(timeout=timeout)
+        return code, time.monotonic() - begun
+
+    def show_log(self, lines=60):
+        with open(os.path.join(self.home, "broker.log"), encoding="utf-8", errors="replace") as log:
+            print("".join(log.readlines()[-lines:]))
+
+    def log_text(self):
+        with open(os.path.join(self.home, "broker.log"), encoding="utf-8", errors="replace") as log:
+            return log.read()
+
+    def pid(self, name):
+        """Of supervisor, control or millraced; None when it is not there."""
+        try:
+            with open(os.path.join(self.run_dir, name + ".pid"), encoding="ascii") as file:
+                return int(file.read())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def kill(self, name, number=signal.SIGKILL):
+        """Sends a signal; for SIGKILL of a child waits until the supervisor has a new one."""
+        pid = self.pid(name)
+        os.kill(pid, number)
+        return pid
+
+    def wait_restart(self, name, old_pid, timeout=30):
+        deadline = time.monotonic() + timeout
+        key = "dataplane" if name == "millraced" else name
+        while time.monotonic() < deadline:
+            status = self.status(check=False)
+            if status and status[key]["pid"] not in (0, old_pid) and \
+                    status[key]["state"] == "serving":
+                return
+            time.sleep(0.02)
+        self.show_log()
+        raise AssertionError(f"{name} was not restarted")
+
+    def close(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                pids = [self.pid(name) for name in ("millraced", "control")]
+                self.process.kill()
+                self.process.wait()
+                for pid in pids:
+                    if pid and alive(pid):
+                        os.kill(pid, signal.SIGKILL)
+        if self.nic:
+            lab_down(self.namespace)
+        self.forget_arena()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def arena_dirs(self):
+        found = []
+        for root in ("/dev/hugepages", "/dev/shm"):
+            if os.path.isdir(root):
+                found += [os.path.join(root, name) for name in os.listdir(root)
+                          if name.startswith("millrace-") and name.endswith(self.instance_hash())]
+        return found
+
+    def instance_hash(self):
+        text = run(os.path.join(self.build, "millrace"), "check", "-c", self.config, "--instance",
+                   check=False).strip()
+        return text.rsplit("-", 1)[-1] if text else "none"
+
+    def forget_arena(self):
+        for path in self.arena_dirs():
+            shutil.rmtree(path, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind is not None and kind is not SystemExit:
+            try:
+                self.show_log()
+            except OSError:
+                pass
+        self.close()
+
+    # --- looking --------------------------------------------------------------------------------
+    def status(self, check=True):
+        text = run(os.path.join(self.build, "millrace"), "status", "-o", "json", "--dir",
+                   self.run_dir, check=check)
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            if check:
+                raise
+            return None
+
+    def listener(self, name):
+        return next(one for one in self.status()["listeners"] if one["name"] == name)
+
+    # --- clients --------------------------------------------------------------------------------
+    def address(self, listener):
+        return f"127.0.0.1:{self.port}" if listener == "LOCAL" else f"{NIC_HOST}:9092"
+
+    def inside(self, listener):
+        """Command prefix that reaches the listener."""
+        return [] if listener == "LOCAL" else ["ip", "netns", "exec", self.namespace]
+
+    def listeners(self):
+        return ("LOCAL", "NIC") if self.nic else ("LOCAL",)
+
+    def millrace(self, *words, check=True, listener="LOCAL", **kwargs):
+        return run(*self.inside(listener), os.path.join(self.build, "millrace"), *words,
+                   "-b", self.address(listener), check=check, **kwargs)
+
+    def kcat(self, listener, *words, check=True, **kwargs):
+        return run(*self.inside(listener), "kcat", "-b", self.address(listener), "-q", *words,
+                   check=check, **kwargs)
+
+    def python(self, listener, script, *words, timeout=600):
+        """Runs a script of this tree with the distribution's Python where the listener is reachable."""
+        return run(*self.inside(listener), "/usr/bin/python3", "-B", script, self.address(listener),
+                   *words, timeout=timeout)
