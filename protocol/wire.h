@@ -24,10 +24,15 @@
  *                                  const struct mill_fetch_request *message);
  *   void mill_fetch_request_defaults(struct mill_fetch_request *ret);   (schema defaults)
  *
+ * decode returns 0, -EBADMSG for bytes that are no such message, -EOPNOTSUPP for a version that is
+ * not served. It takes the message off the cursor and leaves there what follows: whether bytes
+ * after a message are allowed is the caller's business. encode returns the writer's error.
+ *
  * Arrays of plain values iterate by mill_warray_next_i32, _i64, _str. A field in the tagged section
  * is an ordinary member; a struct field (not array) is an embedded struct, with `bool has_NAME`
  * when it is nullable or tagged. Fields absent in a version get their schema default at decode and
- * are not written.
+ * are not written. A nullable field's default is null, and empty where only later versions allow
+ * null. Every struct has a `_defaults` function.
  */
 #ifndef MILL_PROTOCOL_WIRE_H
 #define MILL_PROTOCOL_WIRE_H
@@ -55,7 +60,8 @@ struct mill_wrecords {
 typedef void (*mill_warray_get)(const void *context, int32_t index, void *ret_element);
 
 /* An array. count -1: null. Decoding: at stands at the first element, which *_next takes off (work
- * on a copy to iterate twice). Encoding: get fills element after element. */
+ * on a copy to iterate twice). Encoding: get is called once for each element, in order; without get
+ * the elements are taken from at, which must have been decoded in the same version. */
 struct mill_warray {
     int32_t count;
     struct mill_cursor at;
@@ -102,7 +108,7 @@ struct mill_writer {
     uint32_t holes_count;
     uint32_t holes_max; /* entries of holes; 0: records are copied from ptr or at */
     struct mill_writer_hole *holes;
-    int error; /* first failure: -ENOSPC; sticky, checked once at the end */
+    int error; /* first failure: -ENOSPC or -EINVAL; sticky, checked once at the end */
 };
 
 void mill_writer_init(struct mill_writer *to, void *bytes, uint32_t capacity,
@@ -141,8 +147,17 @@ int mill_request_header_decode(struct mill_cursor *at,
  * response header is v1 (never for ApiVersions). */
 void mill_response_begin(struct mill_writer *to, int16_t api_key, int16_t api_version,
                          int32_t correlation_id);
-/* Fills in the size. ret: whole length with holes, or -ENOSPC. */
+/* Fills in the size. ret: whole length with holes, -ENOSPC, or -EINVAL when a value was written
+ * that the version cannot carry (null where it is not allowed, text above 32,767 bytes). */
 int64_t mill_response_finish(struct mill_writer *to) MILL_WARN_UNUSED;
+
+/* The client's side of the same: begins a request with header v1 or v2 after 4 size bytes, fills
+ * the size in, and reads an answer's header. */
+void mill_request_begin(struct mill_writer *to, const struct mill_request_header *header);
+int64_t mill_request_finish(struct mill_writer *to) MILL_WARN_UNUSED;
+/* ret: 0, -EBADMSG malformed (*ret_correlation_id untouched). */
+int mill_response_header_decode(struct mill_cursor *at, int16_t api_key, int16_t api_version,
+                                int32_t *ret_correlation_id) MILL_WARN_UNUSED;
 
 /* --- the table of APIs
  * ---------------------------------------------------------------------------- */
