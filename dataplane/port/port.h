@@ -28,15 +28,17 @@ struct mill_eal_options {
 
 struct mill_port_options {
     char name[MILL_PORT_NAME_BYTES];     /* ours, e.g. "nic0" */
-    char device[MILL_PORT_DEVICE_BYTES]; /* "net_tap0,iface=mill0", "net_ring0", "net_null0", PCI */
+    char device[MILL_PORT_DEVICE_BYTES]; /* "net_tap0,iface=mill0", "net_null0", PCI, ... */
     uint8_t mac[6];                      /* all zero: the card's (TAP: node_id and name make one) */
     uint16_t mtu;
     uint16_t queues;
     int32_t node_id;
-    const char *netns;     /* namespace to open a virtual device in; NULL: this one */
-    bool rx_csum_trusted;  /* rx.csum = trust */
-    uint16_t inline_bytes; /* 0: default 512 (dataplane.md 3.4) */
-    uint32_t rx_buffers;   /* 0: default per queue */
+    const char *netns;        /* namespace to open a virtual device in; NULL: this one */
+    bool rx_csum_trusted;     /* rx.csum = trust */
+    uint16_t inline_bytes;    /* 0: default 512 (dataplane.md 3.4) */
+    uint32_t rx_buffers;      /* 0: default per queue */
+    uint32_t rx_buffer_bytes; /* room of one receive buffer; 0: 2048. Longer frames are scattered */
+    bool linearise;           /* copy references into one buffer, whatever the driver reports */
 };
 
 /* The list is MILL_PORT_COUNTERS in base/counter_lists.h. */
@@ -56,10 +58,21 @@ struct mill_port_info {
 
 struct mill_port;
 
+/* Device "net_ring_pair:NAME:0" and "net_ring_pair:NAME:1" (optionally ":LENGTH" of the rings) are
+ * two ports of this process that see each other's frames; each may run on a thread of its own. They
+ * pass pointers: the receiver reads the sender's log in place, and must not write. Loans of frames
+ * that the other side frees come back at the sender's next receive, send or tx_done. */
+
 /* Starts EAL once per process. ret: 0, or negative with the reason and remedy. */
 int mill_eal_start(const struct mill_eal_options *options,
                    struct mill_report *report) MILL_WARN_UNUSED;
+/* After the last port is closed. EAL cannot be started again in this process. */
 void mill_eal_stop(void);
+
+/* A poll thread that calls this before its first link call has its own cache of buffers; without it
+ * everything works, a little slower. ret: 0, -EINVAL before EAL, -ENOMEM too many threads. */
+int mill_port_thread_register(void) MILL_WARN_UNUSED;
+void mill_port_thread_unregister(void);
 
 /* Creates the device, configures queues and pools, registers the arena, starts it. loans[q] and
  * arena belong to the core that will own queue q. ret: 0, or negative with device, reason and
@@ -72,12 +85,16 @@ void mill_port_close(struct mill_port *port);
 /* The link of one queue. */
 const struct mill_link *mill_port_link(struct mill_port *port, uint16_t queue);
 
-/* Descriptors to sleep on for one queue; count 0: none (sleep bounded). */
+/* Descriptors to sleep on for one queue, readable while frames wait; count 0: none (sleep bounded).
+ */
 uint32_t mill_port_fds(struct mill_port *port, uint16_t queue, int *ret_fds, uint32_t max);
 
-/* Frees what the device has sent (before a core sleeps). Owner core. */
+/* Offers pending frames once more and frees what the device has sent (before a core sleeps). Owner
+ * core. */
 void mill_port_tx_done(struct mill_port *port, uint16_t queue);
 
+/* Slow path, any thread: asks the driver, which may enter the kernel. Values never fall, also when
+ * the driver's do. */
 void mill_port_counters(struct mill_port *port, struct mill_port_counters *ret_counters);
 void mill_port_info(struct mill_port *port, struct mill_port_info *ret_info);
 

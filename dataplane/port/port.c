@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening and closing a port, and what can be asked about it. Start-up and slow path; the hot path
+ * is in transmit.c and receive.c. Never called between a core's receive and send. */
+#include "dataplane/port/port.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_ring.h>
+#include <rte_ring_elem.h>
+
+#include "dataplane/port/port_internal.h"
+
+enum {
+    RX_DESCRIPTORS = 1024,
+    TX_DESCRIPTORS = 512, /* short: an idle queue of some cards keeps its last ring of loans */
+    SIGNALS_MAX = 65,
+    DRAIN_BURSTS = 64,
+    INLINE_BYTES = 512, /* below it a copy is cheaper than a second mbuf (dataplane.md 3.4) */
+};
+
+#define RX_SUMS (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM)
+
+/* --- real-time signals --------------------------------------------------------------------------
+ *
+ * net_tap looks for a real-time signal whose action is the default, has the kernel send it for
+ * every frame, and reads only after its handler ran: frames are lost to view when every thread
+ * blocks the signal, each costs a signal, and when the queue of signals is full (a process stopped
+ * for a while) the kernel sends SIGIO, which kills. Without a free signal the driver reads at every
+ * call. So all are taken while it looks (dataplane.md 3.1, trap 4).
+ */
+struct taken_signals {
+    bool taken[SIGNALS_MAX]; /* its action was the default */
+};
+
+static void signals_take(struct taken_signals *signals)
+{
+    const struct sigaction ignore = {.sa_handler = SIG_IGN};
+    struct sigaction before;
+    memset(signals->taken, 0, sizeof(signals->taken));
+    for (int i = SIGRTMIN; i <= SIGRTMAX && i < SIGNALS_MAX; i++) {
+        signals->taken[i] = sigaction(i, NULL, &before) == 0 && before.sa_handler == SIG_DFL &&
+                            sigaction(i, &ignore, NULL) == 0;
+    }
+}
+
+static void signals_give(const struct taken_signals *signals)
+{
+    const struct sigaction standard = {.sa_handler = SIG_DFL};
+    for (int i = SIGRTMIN; i <= SIGRTMAX && i < SIGNALS_MAX; i++) {
+        if (signals->taken[i]) {
+            (void)sigaction(i, &standard, NULL);
+        }
+    }
+}
+
+/* --- configuration ------------------------------------------------------------------------------
+ */
+
+/* Bytes that a frame of the port's MTU can have on the wire. */
+static uint32_t wire_bytes(const struct mill_port *port)
+{
+    return (uint32_t)port->mtu + MILL_PORT_ETHERNET_BYTES + RTE_ETHER_CRC_LEN;
+}
+
+static uint32_t rx_room(const struct mill_port *port)
+{
+    return port->options.rx_buffer_bytes > 0 ? port->options.rx_buffer_bytes
+                                             : (uint32_t)MILL_PORT_RX_ROOM;
+}
+
+static int check_limits(const struct mill_port *port, const struct rte_eth_dev_info *info,
+                        struct mill_report *report)
+{
+    uint32_t longest = info->max_rx_pktlen - MILL_PORT_ETHERNET_BYTES - RTE_ETHER_CRC_LEN;
+    uint32_t mtu_max = MILL_MIN((uint32_t)info->max_mtu, longest);
+    uint16_t queues_max =
+        info->max_rx_queues < info->max_tx_queues ? info->max_rx_queues : info->max_tx_queues;
+    if (port->queues_count > queues_max) {
+        return mill_fail(report, -EINVAL, "%u queues wanted, %s has at most %u; use fewer cores",
+                         port->queues_count, port->device_name, queues_max);
+    }
+    if (port->mtu > mtu_max || port->mtu < 68) {
+        return mill_fail(report, -EINVAL, "mtu %u: %s carries 68 to %u; set dpdk.port.%s.mtu",
+                         port->mtu, port->device_name, mtu_max, port->options.name);
+    }
+    if (rx_room(port) < wire_bytes(port) &&
+        (info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER) == 0) {
+        return mill_fail(report, -EINVAL,
+                         "mtu %u does not fit %u byte buffers and %s cannot "
+                         "scatter; set dpdk.port.%s.mtu",
+                         port->mtu, rx_room(port), port->device_name, port->options.name);
+    }
+    return 0;
+}
+
+/* By pointer: the struct is several KiB. */
+static void make_conf(const struct mill_port *port, const struct rte_eth_dev_info *info,
+                      struct rte_eth_conf *ret_conf)
+{
+    struct rte_eth_conf *conf = ret_conf;
+    memset(conf, 0, sizeof(*conf));
+    conf->rxmode.mtu = port->mtu;
+    uint64_t tx_sums = RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM;
+    if ((info->rx_offload_capa & RX_SUMS) == RX_SUMS) {
+        conf->rxmode.offloads |= RX_SUMS;
+    }
+    if (wire_bytes(port) > rx_room(port)) {
+        conf->rxmode.offloads |= RTE_ETH_RX_OFFLOAD_SCATTER;
+    }
+    /* Never MBUF_FAST_FREE: it promises mbufs of one pool without anything attached. */
+    conf->txmode.offloads = info->tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+    if (!port->driver->no_tx_csum) {
+        conf->txmode.offloads |= info->tx_offload_capa & tx_sums;
+    }
+    if (!port->driver->virtual_device && port->queues_count > 1) {
+        conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+        conf->rx_adv_conf.rss_conf.rss_hf =
+            info->flow_type_rss_offloads & (RTE_ETH_RSS_IPV4 | RTE_ETH_RSS_NONFRAG_IPV4_TCP);
+    }
+    conf->intr_conf.rxq = port->driver->fd ? 1 : 0;
+}
+
+static void queue_caps(struct mill_port *port, struct mill_port_queue *queue,
+                       const struct rte_eth_dev_info *info, const struct rte_eth_conf *conf)
+{
+    struct mill_link_caps *caps = &queue->link.caps;
+    uint32_t limit = info->tx_desc_lim.nb_mtu_seg_max;
+    uint32_t pieces = MILL_FRAME_PIECES_MAX;
+    bool chain = (conf->txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS) != 0 &&
+                 !port->driver->never_chain && !port->options.linearise && port->zero_copy;
+    queue->segments_max = 1;
+    if (chain) {
+        /* One mbuf is for the headers, one for a page border inside a reference. */
+        limit = limit == 0 ? UINT16_MAX : limit;
+        queue->segments_max = (uint16_t)MILL_MIN(limit, 2u * MILL_FRAME_PIECES_MAX + 1u);
+        limit = queue->segments_max > 3 ? queue->segments_max - 2u : 1u;
+        pieces = MILL_MIN(pieces, limit);
+    }
+    queue->offload_ipv4 = (conf->txmode.offloads & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
+    queue->offload_tcp = (conf->txmode.offloads & RTE_ETH_TX_OFFLOAD_TCP_CKSUM) != 0;
+    queue->prepare = queue->offload_ipv4 || queue->offload_tcp;
+    queue->stops_at_bad = port->driver->stops_at_bad;
+    memcpy(caps->mac, port->mac, sizeof(caps->mac));
+    caps->mtu = port->mtu;
+    caps->pieces_max = (uint16_t)pieces;
+    caps->inline_bytes =
+        port->options.inline_bytes > 0 ? port->options.inline_bytes : (uint16_t)INLINE_BYTES;
+    /* Segmentation waits for a driver that it can be proven with. */
+    caps->tso_bytes_max = 0;
+    caps->rx_csum_verified = (conf->rxmode.offloads & RX_SUMS) == RX_SUMS;
+    caps->rx_csum_trusted = port->options.rx_csum_trusted;
+}
+
+static int setup_queue(struct mill_port *port, uint16_t index, const struct rte_eth_dev_info *info,
+                       const struct rte_eth_conf *conf, struct mill_report *report)
+{
+    struct mill_port_queue *queue = &port->queues[index];
+    struct rte_eth_rxconf rx_conf = info->default_rxconf;
+    struct rte_eth_txconf tx_conf = info->default_txconf;
+    uint16_t rx_count = RX_DESCRIPTORS;
+    uint16_t tx_count = TX_DESCRIPTORS;
+    char name[RTE_RING_NAMESIZE];
+    queue_caps(port, queue, info, conf);
+    int code = mill_port_pools_create(port, queue, report);
+    if (code < 0) {
+        return code;
+    }
+    if (port->driver->passes_pointers) {
+        snprintf(name, sizeof(name), "mb%p", (void *)queue);
+        queue->returns =
+            rte_ring_create_elem(name, sizeof(struct mill_port_return), 2 * MILL_PORT_TX_PIECES,
+                                 (int)SOCKET_ID_ANY, RING_F_SC_DEQ);
+        if (queue->returns == NULL) {
+            return mill_fail(report, -ENOMEM, "no memory for a ring; raise dpdk.memory.mb");
+        }
+    }
+    (void)rte_eth_dev_adjust_nb_rx_tx_desc(port->port_id, &rx_count, &tx_count);
+    if (port->driver->needs_tun) {
+        /* net_tap passes one iovec per descriptor to each read: as many as the longest frame
+         * takes, not a ring's worth. */
+        rx_count = (uint16_t)(2 + wire_bytes(port) / rx_room(port));
+    }
+    rx_conf.offloads = conf->rxmode.offloads;
+    tx_conf.offloads = conf->txmode.offloads;
+    code = rte_eth_rx_queue_setup(port->port_id, index, rx_count, (unsigned int)SOCKET_ID_ANY,
+                                  &rx_conf, queue->rx_pool);
+    if (code == 0) {
+        code = rte_eth_tx_queue_setup(port->port_id, index, tx_count, (unsigned int)SOCKET_ID_ANY,
+                                      &tx_conf);
+    }
+    return code == 0 ? 0
+                     : mill_fail(report, code < -1 ? code : -EIO, "queue %u of %s: %s", index,
+                                 port->device_name, mill_eal_log_since());
+}
+
+/* The address others see. On a card it goes into the filter, or the filter goes. */
+static void set_mac(const struct mill_port *port)
+{
+    struct rte_ether_addr address;
+    if (port->driver->own_mac) {
+        return; /* nothing filters there, and on TAP the driver's address is the other end's */
+    }
+    memcpy(address.addr_bytes, port->mac, sizeof(port->mac));
+    if (rte_eth_dev_default_mac_addr_set(port->port_id, &address) != 0) {
+        (void)rte_eth_promiscuous_enable(port->port_id);
+    }
+}
+
+/* Whether references may be sent in place. A virtual device reads addresses as they are: there is
+ * nothing to register or to map. On a card a missing or wrong DMA map sends wrong bytes without any
+ * error (dataplane.md 3.3), so references are copied there until a self-test stands behind it. */
+static bool can_send_in_place(const struct mill_port *port)
+{
+    return port->driver->virtual_device;
+}
+
+static int configure(struct mill_port *port, struct mill_report *report)
+{
+    struct rte_eth_dev_info info;
+    struct rte_eth_conf conf;
+    int code = rte_eth_dev_info_get(port->port_id, &info);
+    if (code == 0) {
+        code = check_limits(port, &info, report);
+    }
+    if (code < 0) {
+        return code;
+    }
+    make_conf(port, &info, &conf);
+    mill_eal_log_mark();
+    code = rte_eth_dev_configure(port->port_id, port->queues_count, port->queues_count, &conf);
+    if (code < 0) {
+        return mill_fail(report, code, "device %s refuses its configuration: %s", port->device_name,
+                         mill_eal_log_since());
+    }
+    port->zero_copy = can_send_in_place(port);
+    for (uint16_t i = 0; i < port->queues_count; i++) {
+        code = setup_queue(port, i, &info, &conf, report);
+        if (code < 0) {
+            return code;
+        }
+    }
+    code = rte_eth_dev_set_mtu(port->port_id, port->mtu);
+    if (code < 0 && code != -ENOTSUP) {
+        return mill_fail(report, code, "mtu %u of %s: %s", port->mtu, port->device_name,
+                         strerror(-code));
+    }
+    code = rte_eth_dev_start(port->port_id);
+    if (code < 0) {
+        return mill_fail(report, code, "device %s does not start: %s", port->device_name,
+                         mill_eal_log_since());
+    }
+    port->started = true;
+    set_mac(port);
+    return 0;
+}
+
+/* --- opening and closing ------------------------------------------------------------------------
+ */
+
+static int open_device(struct mill_port *port, struct mill_report *report)
+{
+    struct taken_signals signals;
+    int previous = -1;
+    if (port->options.netns != NULL && port->driver->virtual_device) {
+        previous = mill_port_netns_enter(port->options.netns, report);
+        if (previous < 0) {
+            return previous;
+        }
+    }
+    signals_take(&signals);
+    int code = mill_port_device_create(port, report);
+    if (code == 0) {
+        code = configure(port, report);
+    }
+    signals_give(&signals);
+    if (previous >= 0) {
+        mill_port_netns_leave(previous);
+    }
+    return code;
+}
+
+static int check_options(const struct mill_port_options *options, struct mill_report *report)
+{
+    if (options->queues == 0 || options->queues > MILL_PORT_QUEUES_MAX) {
+        return mill_fail(report, -EINVAL, "%u queues; a port has 1 to %d", options->queues,
+                         MILL_PORT_QUEUES_MAX);
+    }
+    if (mill_port_driver_find(options->device) == NULL) {
+        return mill_fail(report, -ENODEV,
+                         "%s is no device; dpdk.port.%s.device takes net_tap0,iface=NAME, "
+                         "net_af_xdp0,iface=NAME, net_memif0,socket=PATH or a PCI address such as "
+                         "0000:01:00.0",
+                         options->device[0] != '\0' ? options->device : "(empty)", options->name);
+    }
+    if (options->rx_buffer_bytes > 0 &&
+        (options->rx_buffer_bytes < 128 || options->rx_buffer_bytes > 16384)) {
+        return mill_fail(report, -EINVAL, "receive buffers of %u bytes; 128 to 16384 are possible",
+                         options->rx_buffer_bytes);
+    }
+    return 0;
+}
+
+int mill_port_open(const struct mill_port_options *options, struct mill_arena *arena,
+                   struct mill_loans *const *loans, struct mill_port **ret_port,
+                   struct mill_report *report)
+{
+    int code = check_options(options, report);
+    if (code < 0) {
+        return mill_fail_in(report, code, "dpdk port %s: ", options->name);
+    }
+    size_t size_bytes = sizeof(struct mill_port) + options->queues * sizeof(struct mill_port_queue);
+    struct mill_port *port = aligned_alloc(MILL_CACHE_SPACING_BYTES,
+                                           mill_round_up(size_bytes, MILL_CACHE_SPACING_BYTES));
+    if (port == NULL) {
+        return mill_fail(report, -ENOMEM, "dpdk port %s: no memory", options->name);
+    }
+    memset(port, 0, size_bytes);
+    port->options = *options;
+    port->driver = mill_port_driver_find(options->device);
+    port->queues_count = options->queues;
+    port->mtu = options->mtu > 0 ? options->mtu : RTE_ETHER_MTU;
+    port->arena = arena;
+    atomic_flag_clear(&port->stats_lock);
+    for (uint16_t i = 0; i < port->queues_count; i++) {
+        struct mill_port_queue *queue = &port->queues[i];
+        queue->link.ops = &mill_port_link_ops;
+        queue->link.context = queue;
+        queue->port = port;
+        queue->queue_id = i;
+        queue->loans = loans[i];
+        queue->arena_base = mill_arena_base(arena);
+        queue->arena_bytes = mill_arena_size_bytes(arena);
+        queue->arena_iova = (uint64_t)(uintptr_t)queue->arena_base;
+        queue->frame_bytes_max = (uint32_t)port->mtu + MILL_PORT_ETHERNET_BYTES;
+    }
+    code = open_device(port, report);
+    if (code < 0) {
+        mill_port_close(port);
+        return mill_fail_in(report, code, "dpdk port %s: ", options->name);
+    }
+    *ret_port = port;
+    return 0;
+}
+
+/* Frees what waits in the device's receive queues: a ring's mbufs would be lost with it. */
+static void drain(struct mill_port *port, uint16_t index)
+{
+    struct rte_mbuf *mbufs[MILL_PORT_BURST];
+    for (int i = 0; i < DRAIN_BURSTS; i++) {
+        uint16_t count = rte_eth_rx_burst(port->port_id, index, mbufs, MILL_PORT_BURST);
+        if (count == 0) {
+            return;
+        }
+        rte_pktmbuf_free_bulk(mbufs, count);
+    }
+}
+
+static void release(struct mill_port *port)
+{
+    for (uint16_t i = 0; i < port->queues_count; i++) {
+        struct mill_port_queue *queue = &port->queues[i];
+        mill_port_returns_take(queue);
+        /* A pool with an mbuf somewhere stays in EAL's memory: better lost than freed in use. */
+        (void)mill_port_pool_free(queue->rx_pool);
+        (void)mill_port_pool_free(queue->header_pool);
+        (void)mill_port_pool_free(queue->ext_pool);
+        rte_ring_free(queue->returns);
+    }
+    free(port);
+}
+
+void mill_port_close(struct mill_port *port)
+{
+    bool keep = false;
+    struct mill_port *other = NULL;
+    if (port == NULL) {
+        return;
+    }
+    for (uint16_t i = 0; i < port->queues_count; i++) {
+        struct mill_port_queue *queue = &port->queues[i];
+        rte_pktmbuf_free_bulk(queue->pending, queue->pending_count);
+        queue->pending_count = 0;
+        if (port->started && port->pair == NULL) {
+            drain(port, i);
+        }
+        mill_port_returns_take(queue);
+    }
+    if (port->started) {
+        (void)rte_eth_dev_stop(port->port_id);
+        port->started = false;
+    }
+    mill_port_device_remove(port);
+    if (port->pair != NULL) {
+        other = mill_port_pair_close(port, &keep);
+    }
+    if (!keep) {
+        release(port);
+    }
+    if (other != NULL) {
+        release(other);
+    }
+}
+
+/* --- asking -------------------------------------------------------------------------------------
+ */
+
+const struct mill_link *mill_port_link(struct mill_port *port, uint16_t queue)
+{
+    MILL_ASSERT_LT(queue, port->queues_count);
+    return &port->queues[queue].link;
+}
+
+uint32_t mill_port_fds(struct mill_port *port, uint16_t queue, int *ret_fds, uint32_t max)
+{
+    if (!port->driver->fd || max == 0) {
+        return 0;
+    }
+    int fd = rte_eth_dev_rx_intr_ctl_q_get_fd(port->port_id, queue);
+    if (fd < 0) {
+        return 0;
+    }
+    ret_fds[0] = fd;
+    return 1;
+}
+
+void mill_port_tx_done(struct mill_port *port, uint16_t queue)
+{
+    struct mill_port_queue *own = &port->queues[queue];
+    if (own->pending_count > 0) {
+        (void)mill_port_flush(own);
+    }
+    /* Not supported by most drivers, virtual ones free at once: nothing to do about it here. */
+    (void)rte_eth_tx_done_cleanup(port->port_id, queue, 0);
+    mill_port_returns_take(own);
+}
+
+static void keep_up(struct mill_port_kept *kept, uint64_t shown)
+{
+    kept->total += shown >= kept->last ? shown - kept->last : shown;
+    kept->last = shown;
+}
+
+static uint64_t relaxed(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+static void ask_driver(struct mill_port *port)
+{
+    struct rte_eth_stats stats;
+    /* One thread at a time; another one takes what this one or an earlier one stored. */
+    if (atomic_flag_test_and_set_explicit(&port->stats_lock, memory_order_acquire)) {
+        return;
+    }
+    if (rte_eth_stats_get(port->port_id, &stats) == 0) {
+        /* ierrors: frames that were cut because they did not fit (net_tap). */
+        keep_up(&port->rx_missed, stats.imissed + stats.ierrors);
+        keep_up(&port->rx_nombuf, stats.rx_nombuf);
+        /* A driver that stops at a bad frame counts the same one again at each call. */
+        keep_up(&port->tx_refused, port->driver->stops_at_bad ? 0 : stats.oerrors);
+    }
+    atomic_flag_clear_explicit(&port->stats_lock, memory_order_release);
+}
+
+void mill_port_counters(struct mill_port *port, struct mill_port_counters *ret_counters)
+{
+    struct mill_port_counters sum = {.mbufs_total = port->mbufs_total};
+    ask_driver(port);
+    sum.rx_missed = port->rx_missed.total;
+    sum.rx_nombuf = port->rx_nombuf.total;
+    sum.tx_errors = port->tx_refused.total;
+    for (uint16_t i = 0; i < port->queues_count; i++) {
+        const struct mill_port_queue *queue = &port->queues[i];
+        sum.rx_packets += relaxed(&queue->rx_packets);
+        sum.rx_bytes += relaxed(&queue->rx_bytes);
+        sum.tx_packets += relaxed(&queue->tx_packets);
+        sum.tx_bytes += relaxed(&queue->tx_bytes);
+        sum.tx_errors += relaxed(&queue->tx_errors);
+        sum.tx_stuck += relaxed(&queue->tx_stuck);
+        sum.bytes_linearised += relaxed(&queue->bytes_linearised);
+        sum.frames_empty += relaxed(&queue->frames_empty);
+        sum.mbufs_used += rte_mempool_in_use_count(queue->rx_pool);
+        sum.mbufs_used += rte_mempool_in_use_count(queue->header_pool);
+        sum.mbufs_used += rte_mempool_in_use_count(queue->ext_pool);
+    }
+    *ret_counters = sum;
+}
+
+void mill_port_info(struct mill_port *port, struct mill_port_info *ret_info)
+{
+    struct rte_eth_dev_info info;
+    struct rte_eth_link link;
+    memset(ret_info, 0, sizeof(*ret_info));
+    if (rte_eth_dev_info_get(port->port_id, &info) == 0) {
+        snprintf(ret_info->driver, sizeof(ret_info->driver), "%s", info.driver_name);
+    }
+    memcpy(ret_info->mac, port->mac, sizeof(ret_info->mac));
+    ret_info->mtu = port->mtu;
+    ret_info->link_up =
+        rte_eth_link_get_nowait(port->port_id, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+    ret_info->zero_copy = port->queues[0].segments_max > 1;
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of this folder share: a port, its queues, and what every mbuf of ours carries in
+ * its private area. Nobody outside the folder and its unit tests includes this.
+ *
+ *   header mbuf:  | rte_mbuf | buf | frame           | headroom | headers, inlined bytes |
+ *   extent mbuf:  | rte_mbuf | buf | shinfo ref queue |            data lies in an extent
+ *   receive mbuf: | rte_mbuf | buf |                   headroom | received bytes         |
+ *
+ * All three begin their private area with a struct mill_buf, because net_ring hands the sender's
+ * mbufs to the receiver, which shows them as buffers.
+ */
+#ifndef MILL_DATAPLANE_PORT_INTERNAL_H
+#define MILL_DATAPLANE_PORT_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include <rte_dev.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+
+#include "dataplane/port/port.h"
+
+enum {
+    MILL_PORT_QUEUES_MAX = 64,
+    /* One driver call's worth: AF_XDP in copy mode sends at most 32 per wake-up, and longer bursts
+     * gain nothing measurable elsewhere. */
+    MILL_PORT_BURST = 32,
+    /* Calls without progress after which a driver that stops at a bad frame loses that frame. */
+    MILL_PORT_STUCK_CALLS = 16,
+    MILL_PORT_RX_BUFFERS = 4096, /* per queue, unless configured */
+    MILL_PORT_RX_ROOM = 2048,    /* bytes of one receive buffer, unless configured */
+    MILL_PORT_TX_FRAMES = 2048,  /* header mbufs per queue */
+    MILL_PORT_TX_PIECES = 4096,  /* extent mbufs per queue */
+    MILL_PORT_CACHE = 128,       /* objects a registered thread keeps per pool */
+    MILL_PORT_ETHERNET_BYTES = 14,
+    /* A reference is split where a huge page may end: a device sees pages, not addresses. */
+    MILL_PORT_PAGE_BYTES = 2 << 20,
+    MILL_PORT_EXTBUF_MAX = UINT16_MAX, /* an mbuf's length has 16 bits */
+};
+
+/* What a driver is known to do, beyond what it reports (dataplane.md 3.1). */
+struct mill_port_driver {
+    const char *prefix;   /* of the device name */
+    bool virtual_device;  /* on the vdev bus: IOVA is the address, no DMA map needed */
+    bool stops_at_bad;    /* offers the same frame for ever (trap 3) */
+    bool own_mac;         /* the driver's address belongs to the other end, or is none */
+    bool no_tx_csum;      /* its sums are done in software, and wrongly for odd pieces */
+    bool passes_pointers; /* the receiver frees our mbufs, maybe on another thread (trap 11) */
+    bool never_chain;     /* reads only the first segment, whatever it reports (trap 1) */
+    bool one_chunk;       /* receive pool must be one piece of memory (trap 9) */
+    bool needs_tun;       /* /dev/net/tun */
+    bool fd;              /* a descriptor per queue to sleep on */
+};
+
+struct mill_port_queue;
+
+struct mill_port_ext {
+    struct mill_buf buf;
+    struct rte_mbuf_ext_shared_info shinfo; /* count 1 for ever: an mbuf has one of its own */
+    struct mill_ref ref;                    /* the loan it holds */
+    struct mill_port_queue *queue;          /* whose loans */
+};
+
+struct mill_port_header {
+    struct mill_buf buf;
+    struct mill_frame frame;
+};
+
+/* A loan ended on another thread than its owner's (net_ring only). */
+struct mill_port_return {
+    struct mill_ref ref;
+    uint32_t reserved;
+};
+static_assert(sizeof(struct mill_port_return) == 16, "element of an rte_ring");
+
+/* One queue pair; everything here belongs to the owning core while it runs, but the counters, which
+ * others read. */
+struct mill_port_queue {
+    struct mill_link link; /* context is the queue itself */
+    struct mill_port *port;
+    uint16_t port_id;
+    uint16_t queue_id;
+
+    /* transmit */
+    struct rte_mempool *header_pool;
+    struct rte_mempool *ext_pool;
+    struct mill_loans *loans;
+    uint8_t *arena_base;
+    uint64_t arena_bytes;
+    uint64_t arena_iova;
+    uint32_t frame_bytes_max; /* Ethernet header and MTU */
+    uint32_t header_room;     /* bytes of a header mbuf behind the headroom */
+    uint16_t segments_max;    /* mbufs of one frame, header included; 1: no chains */
+    bool offload_ipv4;
+    bool offload_tcp;
+    bool prepare; /* the driver wants rte_eth_tx_prepare before a burst */
+    bool stops_at_bad;
+    uint16_t pending_count;
+    uint16_t stuck_calls;
+    struct rte_mbuf *pending[MILL_PORT_BURST]; /* built, in order, not yet taken by the driver */
+    struct rte_ring *returns;                  /* loans ended elsewhere; NULL unless net_ring */
+
+    /* receive */
+    struct rte_mempool *rx_pool;
+    bool verify_unknown; /* caps promise a verdict: give one where the driver did not */
+
+    /* Written by the owner, relaxed; read by anyone. */
+    MILL_SPACED _Atomic uint64_t rx_packets;
+    _Atomic uint64_t rx_bytes;
+    _Atomic uint64_t tx_packets;
+    _Atomic uint64_t tx_bytes;
+    _Atomic uint64_t tx_errors;
+    _Atomic uint64_t tx_stuck;
+    _Atomic uint64_t bytes_linearised;
+    _Atomic uint64_t frames_empty;
+};
+
+/* A driver's own counter, which may fall to zero (memif, when the peer goes). */
+struct mill_port_kept {
+    uint64_t last;  /* as the driver showed it */
+    uint64_t total; /* sum of what it rose by */
+};
+
+struct mill_port {
+    struct mill_port_options options;
+    const struct mill_port_driver *driver;
+    char device_name[RTE_DEV_NAME_MAX_LEN]; /* as EAL knows it */
+    uint16_t port_id;
+    uint16_t queues_count;
+    bool created; /* by us: remove it at close */
+    bool started;
+    bool zero_copy;
+    uint8_t mac[6];
+    uint16_t mtu;
+    struct mill_arena *arena;
+    struct mill_port_pair *pair;
+    uint64_t mbufs_total;
+    atomic_flag stats_lock; /* slow path: one reader asks the driver, others take the last answer */
+    struct mill_port_kept rx_missed;
+    struct mill_port_kept rx_nombuf;
+    struct mill_port_kept tx_refused;
+    struct mill_port_queue queues[]; /* queues_count */
+};
+
+static inline void mill_port_count(_Atomic uint64_t *counter, uint64_t more)
+{
+    /* One writer: a plain add published with a relaxed store. */
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + more,
+                          memory_order_relaxed);
+}
+
+/* device.c: the device behind a port.
+ * Finds the driver's entry by the device string. ret: NULL for an unknown one. */
+const struct mill_port_driver *mill_port_driver_find(const char *device);
+/* Creates the device in the namespace the thread is in. ret: 0 with port_id, device, device_name
+ * set, or negative with the reason. */
+int mill_port_device_create(struct mill_port *port, struct mill_report *report) MILL_WARN_UNUSED;
+void mill_port_device_remove(struct mill_port *port);
+
+/* netns.c: enters the namespace. ret: descriptor of the one left (give it to leave), or negative
+ * with the reason. */
+int mill_port_netns_enter(const char *netns, struct mill_report *report) MILL_WARN_UNUSED;
+void mill_port_netns_leave(int previous_fd);
+
+/* pair.c: net_ring_pair. */
+int mill_port_pair_open(struct mill_port *port, struct mill_report *report) MILL_WARN_UNUSED;
+/* Ends this side, after its device is gone. While the other side is open it may hold our mbufs:
+ * ret_keep says that the port must not be freed now. ret: the other side, closed before and kept
+ * until now, to be freed too; or NULL. */
+struct mill_port *mill_port_pair_close(struct mill_port *port, bool *ret_keep);
+
+/* pools.c: pools of one queue. ret: 0, -ENOMEM with the reason. */
+int mill_port_pools_create(struct mill_port *port, struct mill_port_queue *queue,
+                           struct mill_report *report) MILL_WARN_UNUSED;
+/* Frees one pool unless somebody holds an mbuf of it. ret: false when it had to stay. */
+bool mill_port_pool_free(struct rte_mempool *pool);
+
+/* transmit.c and receive.c. */
+extern const struct mill_link_ops mill_port_link_ops;
+uint32_t mill_port_receive(void *link, struct mill_buf **ret_frames, uint32_t max);
+struct mill_frame *mill_port_frame_get(void *link);
+void mill_port_frame_put(void *link, struct mill_frame *frame);
+uint32_t mill_port_send(void *link, struct mill_frame **frames, uint32_t count);
+/* Offers what is pending to the driver once more. ret: frames still pending. */
+uint16_t mill_port_flush(struct mill_port_queue *queue);
+/* Gives back loans whose mbufs another thread freed. Owner core. */
+void mill_port_returns_take(struct mill_port_queue *queue);
+/* Initialises the parts of an extent mbuf that never change. */
+void mill_port_ext_init(struct rte_mempool *pool, void *queue, void *object, unsigned int index);
+
+/* eal.c: last lines that EAL or a driver logged since the mark was set, for error texts. */
+void mill_eal_log_mark(void);
+const char *mill_eal_log_since(void);
+
+#endif

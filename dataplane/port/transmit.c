@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames to mbufs to the driver. A frame becomes one header mbuf and, per reference, mbufs that
+ * show the extent in place; each of those holds one loan until it is freed. What the driver lacks
+ * is done here: sums, and one buffer in place of a chain. Owner core only; no system call of our
+ * own, no allocation but from the queue's pools, no lock.
+ *
+ *   frame_get -> net writes headers, names references -> send -> pending (<= one burst) -> driver
+ *
+ * A frame that was taken is sent or dropped with a counter, in order; the driver's short bursts are
+ * kept in `pending` and offered again at the next call of the queue.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include <rte_ip.h>
+#include <rte_ring.h>
+#include <rte_ring_elem.h>
+#include <rte_tcp.h>
+
+#include "dataplane/port/csum.h"
+#include "dataplane/port/port_internal.h"
+
+static inline struct rte_mbuf *frame_mbuf(struct mill_frame *frame)
+{
+    struct mill_port_header *header = MILL_CONTAINER_OF(frame, struct mill_port_header, frame);
+    return (struct rte_mbuf *)(void *)((uint8_t *)header - sizeof(struct rte_mbuf));
+}
+
+/* --- loans --------------------------------------------------------------------------------------
+ */
+
+/* The driver, or on net_ring the receiver, is done with one extent mbuf. */
+static void ext_free(void *address, void *opaque)
+{
+    struct mill_port_ext *ext = opaque;
+    struct mill_port_queue *queue = ext->queue;
+    MILL_UNUSED(address);
+#ifdef MILL_MUTANT_PORT_LOAN_LEAK
+    if (ext->ref.pos_bytes % 3 == 0) {
+        return;
+    }
+#endif
+    if (queue->returns != NULL) {
+        /* Whoever frees may run on another thread, and loans are plain integers of the owner. The
+         * ring holds as many as there are extent mbufs, so it is never full. */
+        struct mill_port_return back = {.ref = ext->ref};
+        MILL_ASSERT_EQ(rte_ring_enqueue_elem(queue->returns, &back, sizeof(back)), 0);
+        return;
+    }
+    mill_loan_give(queue->loans, &ext->ref);
+}
+
+void mill_port_returns_take(struct mill_port_queue *queue)
+{
+    struct mill_port_return back[MILL_PORT_BURST];
+    unsigned int count;
+    if (queue->returns == NULL) {
+        return;
+    }
+    do {
+        count = rte_ring_dequeue_burst_elem(queue->returns, back, sizeof(back[0]), MILL_PORT_BURST,
+                                            NULL);
+        for (unsigned int i = 0; i < count; i++) {
+            mill_loan_give(queue->loans, &back[i].ref);
+        }
+    } while (count == MILL_PORT_BURST);
+}
+
+void mill_port_ext_init(struct rte_mempool *pool, void *queue, void *object, unsigned int index)
+{
+    struct mill_port_ext *ext = rte_mbuf_to_priv(object);
+    MILL_UNUSED(pool);
+    MILL_UNUSED(index);
+    memset(ext, 0, sizeof(*ext));
+    ext->queue = queue;
+    ext->shinfo.free_cb = ext_free;
+    ext->shinfo.fcb_opaque = ext;
+    rte_mbuf_ext_refcnt_set(&ext->shinfo, 1);
+}
+
+/* --- frames -------------------------------------------------------------------------------------
+ */
+
+struct mill_frame *mill_port_frame_get(void *link)
+{
+    struct mill_port_queue *queue = link;
+    struct rte_mbuf *mbuf = rte_pktmbuf_alloc(queue->header_pool);
+    if (MILL_UNLIKELY(mbuf == NULL)) {
+        mill_port_count(&queue->frames_empty, 1);
+        return NULL;
+    }
+    struct mill_port_header *header = rte_mbuf_to_priv(mbuf);
+    struct mill_frame *frame = &header->frame;
+    frame->header = rte_pktmbuf_mtod(mbuf, uint8_t *);
+    frame->header_capacity = queue->header_room;
+    frame->header_bytes = 0;
+    frame->pieces_bytes = 0;
+    frame->pieces_count = 0;
+    frame->segment_bytes = 0;
+    frame->l2_bytes = 0;
+    frame->l3_bytes = 0;
+    frame->l4_bytes = 0;
+    frame->flags = 0;
+    return frame;
+}
+
+void mill_port_frame_put(void *link, struct mill_frame *frame)
+{
+    MILL_UNUSED(link);
+    rte_pktmbuf_free(frame_mbuf(frame));
+}
+
+/* A frame that no driver of this port could send. It stands before the burst, because net_tap
+ * stops at such a frame for ever (trap 3). */
+static bool frame_is_sound(const struct mill_port_queue *queue, const struct mill_frame *frame)
+{
+    uint64_t sum = 0;
+    for (uint16_t i = 0; i < frame->pieces_count; i++) {
+        const struct mill_ref *ref = &frame->pieces[i];
+        uint64_t end = ((uint64_t)ref->extent << MILL_EXTENT_UNIT_SHIFT) + ref->pos_bytes;
+        if (ref->size_bytes == 0 || end + ref->size_bytes > queue->arena_bytes) {
+            return false;
+        }
+        sum += ref->size_bytes;
+    }
+    bool tso = (frame->flags & MILL_FRAME_TSO) != 0;
+    uint64_t limit = tso ? UINT16_MAX : queue->frame_bytes_max;
+    return frame->pieces_count <= MILL_FRAME_PIECES_MAX && sum == frame->pieces_bytes &&
+           frame->header_bytes >= MILL_PORT_ETHERNET_BYTES &&
+           frame->header_bytes <= frame->header_capacity && frame->header_bytes + sum <= limit &&
+           (!tso || queue->link.caps.tso_bytes_max > 0);
+}
+
+/* Bytes from address to where a huge page may end, at most one mbuf's worth. */
+static inline uint32_t run_bytes(const uint8_t *address, uint32_t size_bytes)
+{
+    uint32_t page = MILL_PORT_PAGE_BYTES - (uint32_t)((uintptr_t)address % MILL_PORT_PAGE_BYTES);
+    uint32_t run = MILL_MIN(size_bytes, page);
+    return MILL_MIN(run, (uint32_t)MILL_PORT_EXTBUF_MAX);
+}
+
+static uint32_t segments_of(const struct mill_port_queue *queue, const struct mill_frame *frame)
+{
+    uint32_t count = 1;
+    for (uint16_t i = 0; i < frame->pieces_count; i++) {
+        const uint8_t *at = mill_ref_data(queue->arena_base, &frame->pieces[i]);
+        for (uint32_t left = frame->pieces[i].size_bytes; left > 0; count++) {
+            uint32_t run = run_bytes(at, left);
+            at += run;
+            left -= run;
+        }
+    }
+    return count;
+}
+
+/* --- sums ---------------------------------------------------------------------------------------
+ */
+
+static void sum_ipv4(const struct mill_frame *frame)
+{
+    struct mill_csum csum = {0};
+    uint8_t *ipv4 = frame->header + frame->l2_bytes;
+    mill_csum_add(&csum, ipv4, frame->l3_bytes);
+    uint16_t sum = mill_csum_end(&csum);
+    memcpy(ipv4 + offsetof(struct rte_ipv4_hdr, hdr_checksum), &sum, sizeof(sum));
+}
+
+/* The field holds the pseudo-header's part, so that the sum over header and payload is whole. */
+static void sum_tcp(const struct mill_port_queue *queue, const struct mill_frame *frame)
+{
+    struct mill_csum csum = {0};
+    uint32_t start = (uint32_t)frame->l2_bytes + frame->l3_bytes;
+    uint8_t *tcp = frame->header + start;
+    mill_csum_add(&csum, tcp, frame->header_bytes - start);
+    for (uint16_t i = 0; i < frame->pieces_count; i++) {
+        const struct mill_ref *ref = &frame->pieces[i];
+        mill_csum_add(&csum, mill_ref_data(queue->arena_base, ref), ref->size_bytes);
+    }
+    uint16_t sum = mill_csum_end(&csum);
+    memcpy(tcp + offsetof(struct rte_tcp_hdr, cksum), &sum, sizeof(sum));
+}
+
+static void fill_sums(const struct mill_port_queue *queue, const struct mill_frame *frame,
+                      struct rte_mbuf *mbuf)
+{
+    mbuf->l2_len = frame->l2_bytes & 0x7fu;
+    mbuf->l3_len = frame->l3_bytes;
+    mbuf->l4_len = frame->l4_bytes;
+    if ((frame->flags & MILL_FRAME_CSUM_IPV4) != 0) {
+        mbuf->ol_flags |= RTE_MBUF_F_TX_IPV4;
+        if (queue->offload_ipv4) {
+            mbuf->ol_flags |= RTE_MBUF_F_TX_IP_CKSUM;
+        } else {
+            sum_ipv4(frame);
+        }
+    }
+    if ((frame->flags & MILL_FRAME_TSO) != 0) {
+        mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_SEG | RTE_MBUF_F_TX_IPV4;
+        mbuf->tso_segsz = frame->segment_bytes;
+    }
+    if ((frame->flags & MILL_FRAME_CSUM_TCP) != 0) {
+        if (queue->offload_tcp) {
+            mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_CKSUM | RTE_MBUF_F_TX_IPV4;
+        } else {
+            sum_tcp(queue, frame);
+        }
+    }
+}
+
+/* --- building -----------------------------------------------------------------------------------
+ */
+
+/* Copies the references behind the headers, for drivers that cannot follow a chain. */
+static bool linearise(struct mill_port_queue *queue, const struct mill_frame *frame,
+                      struct rte_mbuf *mbuf)
+{
+    uint8_t *to = frame->header + frame->header_bytes;
+    if (frame->header_bytes + frame->pieces_bytes > queue->header_room) {
+        return false; /* a TSO frame on a port that was promised none */
+    }
+    for (uint16_t i = 0; i < frame->pieces_count; i++) {
+        const struct mill_ref *ref = &frame->pieces[i];
+        memcpy(to, mill_ref_data(queue->arena_base, ref), ref->size_bytes);
+        to += ref->size_bytes;
+    }
+    mbuf->data_len = (uint16_t)(frame->header_bytes + frame->pieces_bytes);
+    mill_port_count(&queue->bytes_linearised, frame->pieces_bytes);
+    return true;
+}
+
+static void attach(struct mill_port_queue *queue, const struct mill_frame *frame,
+                   struct rte_mbuf *mbuf, struct rte_mbuf **exts)
+{
+    struct rte_mbuf *last = mbuf;
+    uint16_t segments = 1;
+    for (uint16_t i = 0; i < frame->pieces_count; i++) {
+        struct mill_ref ref = frame->pieces[i];
+        for (uint32_t left = ref.size_bytes; left > 0; segments++) {
+            uint8_t *at = mill_ref_data(queue->arena_base, &ref);
+            struct rte_mbuf *part = exts[segments - 1];
+            struct mill_port_ext *ext = rte_mbuf_to_priv(part);
+            ref.size_bytes = run_bytes(at, left);
+            ext->ref = ref;
+            mill_loan_take(queue->loans, &ref);
+            rte_mbuf_ext_refcnt_set(&ext->shinfo, 1);
+            rte_pktmbuf_attach_extbuf(part, at,
+                                      queue->arena_iova + (uint64_t)(at - queue->arena_base),
+                                      (uint16_t)ref.size_bytes, &ext->shinfo);
+            part->data_len = (uint16_t)ref.size_bytes;
+            last->next = part;
+            last = part;
+            left -= ref.size_bytes;
+            ref.pos_bytes += ref.size_bytes;
+        }
+    }
+    mbuf->nb_segs = segments;
+}
+
+/* Makes the frame's mbuf whole. ret: 0, -EAGAIN no extent mbufs now (frame untouched), -EMSGSIZE
+ * it can never be sent. */
+static int build(struct mill_port_queue *queue, struct mill_frame *frame)
+{
+    struct rte_mbuf *mbuf = frame_mbuf(frame);
+    struct rte_mbuf *exts[2 * MILL_FRAME_PIECES_MAX + 2];
+    if (MILL_UNLIKELY(!frame_is_sound(queue, frame))) {
+        return -EMSGSIZE;
+    }
+    uint32_t segments = segments_of(queue, frame);
+    bool chain =
+        segments > 1 && segments <= queue->segments_max && segments - 1 <= MILL_COUNT_OF(exts);
+#ifdef MILL_MUTANT_PORT_LINEARISE
+    chain = false;
+#endif
+    if (chain && rte_pktmbuf_alloc_bulk(queue->ext_pool, exts, segments - 1) != 0) {
+        mill_port_count(&queue->frames_empty, 1);
+        return -EAGAIN;
+    }
+    mbuf->data_len = (uint16_t)frame->header_bytes;
+    mbuf->pkt_len = frame->header_bytes + frame->pieces_bytes;
+    fill_sums(queue, frame, mbuf);
+    if (chain) {
+        attach(queue, frame, mbuf, exts);
+    } else if (frame->pieces_count > 0 && !linearise(queue, frame, mbuf)) {
+        return -EMSGSIZE;
+    }
+    return 0;
+}
+
+/* --- handing over -------------------------------------------------------------------------------
+ */
+
+static void drop_head(struct mill_port_queue *queue, _Atomic uint64_t *counter)
+{
+    rte_pktmbuf_free(queue->pending[0]);
+    queue->pending_count--;
+    memmove(queue->pending, queue->pending + 1, queue->pending_count * sizeof(queue->pending[0]));
+    mill_port_count(counter, 1);
+}
+
+/* One driver call. ret: frames it took. */
+static uint16_t offer(struct mill_port_queue *queue)
+{
+    uint64_t bytes[MILL_PORT_BURST]; /* a taken mbuf may be gone after the call */
+    uint64_t sum = 0;
+    uint16_t count = queue->pending_count;
+    if (queue->prepare) {
+        count = rte_eth_tx_prepare(queue->port_id, queue->queue_id, queue->pending, count);
+        if (count == 0) {
+            drop_head(queue, &queue->tx_errors); /* the driver's own check refused it */
+            return 1;
+        }
+    }
+    for (uint16_t i = 0; i < count; i++) {
+        bytes[i] = queue->pending[i]->pkt_len;
+    }
+    uint16_t taken = rte_eth_tx_burst(queue->port_id, queue->queue_id, queue->pending, count);
+    for (uint16_t i = 0; i < taken; i++) {
+        sum += bytes[i];
+    }
+    queue->pending_count = (uint16_t)(queue->pending_count - taken);
+    memmove(queue->pending, queue->pending + taken,
+            queue->pending_count * sizeof(queue->pending[0]));
+    mill_port_count(&queue->tx_packets, taken);
+    mill_port_count(&queue->tx_bytes, sum);
+    return taken;
+}
+
+uint16_t mill_port_flush(struct mill_port_queue *queue)
+{
+    bool progress = false;
+    while (queue->pending_count > 0 && offer(queue) > 0) {
+        progress = true;
+    }
+    if (progress || queue->pending_count == 0) {
+        queue->stuck_calls = 0;
+    } else if (queue->stops_at_bad && ++queue->stuck_calls >= MILL_PORT_STUCK_CALLS) {
+        queue->stuck_calls = 0;
+        drop_head(queue, &queue->tx_stuck);
+    }
+    return queue->pending_count;
+}
+
+uint32_t mill_port_send(void *link, struct mill_frame **frames, uint32_t count)
+{
+    struct mill_port_queue *queue = link;
+    uint32_t taken = 0;
+    mill_port_returns_take(queue);
+    while (taken < count) {
+        if (queue->pending_count == MILL_PORT_BURST && mill_port_flush(queue) == MILL_PORT_BURST) {
+            break; /* the rest stays the caller's, in order */
+        }
+        int code = build(queue, frames[taken]);
+        if (code == -EAGAIN) {
+            break;
+        }
+        struct rte_mbuf *mbuf = frame_mbuf(frames[taken]);
+        taken++;
+        if (MILL_UNLIKELY(code < 0)) {
+            rte_pktmbuf_free(mbuf);
+            mill_port_count(&queue->tx_errors, 1);
+            continue;
+        }
+        queue->pending[queue->pending_count++] = mbuf;
+    }
+    if (queue->pending_count > 0) {
+        (void)mill_port_flush(queue);
+    }
+    return taken;
+}
