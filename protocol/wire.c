@@ -207,7 +207,7 @@ int mill_response_header_decode(struct mill_cursor *at, int16_t api_key, int16_t
     return 0;
 }
 
-void mill_request_begin(struct mill_writer *to, const struct mill_request_header *header)
+void mill_wire_request_begin(struct mill_writer *to, const struct mill_request_header *header)
 {
     mill_write_i32(to, 0);
     mill_write_i16(to, header->api_key);
@@ -233,7 +233,7 @@ int64_t mill_response_finish(struct mill_writer *to)
     return size_bytes;
 }
 
-int64_t mill_request_finish(struct mill_writer *to)
+int64_t mill_wire_request_finish(struct mill_writer *to)
 {
     return mill_response_finish(to);
 }

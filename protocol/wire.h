@@ -153,8 +153,8 @@ int64_t mill_response_finish(struct mill_writer *to) MILL_WARN_UNUSED;
 
 /* The client's side of the same: begins a request with header v1 or v2 after 4 size bytes, fills
  * the size in, and reads an answer's header. */
-void mill_request_begin(struct mill_writer *to, const struct mill_request_header *header);
-int64_t mill_request_finish(struct mill_writer *to) MILL_WARN_UNUSED;
+void mill_wire_request_begin(struct mill_writer *to, const struct mill_request_header *header);
+int64_t mill_wire_request_finish(struct mill_writer *to) MILL_WARN_UNUSED;
 /* ret: 0, -EBADMSG malformed (*ret_correlation_id untouched). */
 int mill_response_header_decode(struct mill_cursor *at, int16_t api_key, int16_t api_version,
                                 int32_t *ret_correlation_id) MILL_WARN_UNUSED;

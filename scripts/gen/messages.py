@@ -9,6 +9,7 @@
 """
 
 import os
+import re
 import sys
 
 import jinja2
@@ -77,13 +78,19 @@ def is_set(made):
     return name if made.type == 'bool' and not made.default else f'{name} != {default(made)}'
 
 
+def short(struct):
+    """Name of a struct inside its own file, for static functions."""
+    return re.search(r'(request|response).*', struct.name)[0]
+
+
 def render(template, out, **values):
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'templates')
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder), undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.globals.update(condition=condition, nullable=nullable, default=default,
-                               null_by_default=null_by_default, least=least, is_set=is_set)
+                               null_by_default=null_by_default, least=least, is_set=is_set,
+                               short=short)
     with open(out, 'w', encoding='utf-8') as file:
         file.write(environment.get_template(template).render(**values))
 
