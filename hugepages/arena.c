@@ -273,3 +273,12 @@ uint32_t mill_arena_implausible_count(const struct mill_arena *arena)
 {
     return arena->implausible_count;
 }
+
+uint32_t mill_arena_owner(const struct mill_arena *arena, uint32_t extent)
+{
+    MILL_ASSERT_LT(extent, arena->units);
+    uint32_t owner =
+        atomic_load_explicit(&arena->chunk_owner[extent / MILL_CHUNK_UNITS], memory_order_relaxed);
+    MILL_ASSERT(owner != ARENA_CHUNK_FREE && owner != ARENA_CHUNK_TABLES);
+    return owner - 1;
+}

@@ -141,6 +141,10 @@ uint32_t mill_arena_marks_length(const struct mill_arena *arena);
 struct mill_partition_mark *mill_arena_mark_at(struct mill_arena *arena, uint32_t index);
 void mill_arena_mark_free(struct mill_partition_mark *mark);
 
+/* The core whose chunk holds the extent: where a borrower returns its loans. While loans of it are
+ * out the answer does not change. Any core. */
+uint32_t mill_arena_owner(const struct mill_arena *arena, uint32_t extent);
+
 /* --- extents of one core -------------------------------------------------------------------------
  */
 

@@ -184,6 +184,11 @@ const struct mill_map_topic *mill_map_topic_at(const struct mill_map *map, uint3
     return offset == 0 ? NULL : map_topic_checked(map, offset, slot);
 }
 
+uint32_t mill_map_slots_max(const struct mill_map *map)
+{
+    return map->topics_max;
+}
+
 uint32_t mill_map_slots(const struct mill_map *map)
 {
     uint32_t bound = atomic_load_explicit(&map->header->slots_bound, memory_order_acquire);

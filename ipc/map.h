@@ -138,7 +138,8 @@ const struct mill_map_topic *mill_map_topic_by_name(const struct mill_map *map, 
 const struct mill_map_topic *mill_map_topic_by_id(const struct mill_map *map,
                                                   const struct mill_uuid *id);
 const struct mill_map_topic *mill_map_topic_at(const struct mill_map *map, uint32_t slot);
-uint32_t mill_map_slots(const struct mill_map *map); /* bound of slots ever used */
+uint32_t mill_map_slots(const struct mill_map *map);     /* bound of slots ever used */
+uint32_t mill_map_slots_max(const struct mill_map *map); /* of slots that can ever be used */
 const struct mill_map_cluster *mill_map_cluster_read(const struct mill_map *map);
 
 /* --- the writer (control)

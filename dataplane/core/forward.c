@@ -256,24 +256,15 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request)
 /* --- answers in
  * ------------------------------------------------------------------------------------ */
 
-static void scratch_release(struct mill_ipc_scratch *scratch)
-{
-    /* Pairs with the sender's acquire load before it fills the slot again. */
-    atomic_store_explicit(&scratch->busy, 0, memory_order_release);
-}
-
 static void answer_take(struct mill_core *core, const struct mill_frame_answer *answer,
                         uint32_t message_bytes)
 {
     struct mill_ipc_scratch *scratch = &core->ipc_core->scratch_in;
-    const uint8_t *bytes = (const uint8_t *)(answer + 1);
-    bool good = answer->size_bytes <= message_bytes - sizeof(*answer);
-    if (answer->scratch) {
-        bytes = mill_ipc_at(core->ipc, scratch->offset);
-        good = answer->size_bytes <= core->ipc->scratch_bytes;
-    }
+    const uint8_t *bytes =
+        mill_frame_body(core->ipc, core->ipc->size_bytes, scratch, answer, sizeof(*answer),
+                        message_bytes, answer->scratch, answer->size_bytes);
     struct mill_request *request = NULL;
-    if (good && answer->core_incarnation == core->incarnation) {
+    if (bytes && answer->core_incarnation == core->incarnation) {
         request =
             mill_request_named(core, (uint32_t)answer->ticket, (uint32_t)(answer->ticket >> 32));
     }
@@ -292,7 +283,7 @@ static void answer_take(struct mill_core *core, const struct mill_frame_answer *
         }
     }
     if (answer->scratch) {
-        scratch_release(scratch);
+        mill_scratch_release(scratch);
     }
 }
 

@@ -248,8 +248,7 @@ static bool result_send(struct mill_core *core, struct mill_op *op)
         result->refs[i] = core->read_result->refs[i];
         /* Counted before the reference leaves this core; its bytes are counted where they are used.
          */
-        struct mill_ref lent = {.extent = result->refs[i].extent};
-        mill_loan_take(core->loans, &lent);
+        mill_loan_lend(core->loans, result->refs[i].extent);
     }
     core->peer_touched[op->origin] = true;
     return true;
@@ -330,10 +329,7 @@ static void cancel_take(struct mill_core *core, uint32_t origin, const struct pe
 static void loans_take(struct mill_core *core, const struct peer_loans *loans)
 {
     for (uint32_t i = 0; i < loans->count && i < LOANS_PER_MESSAGE; i++) {
-        struct mill_ref lent = {.extent = loans->returns[i].extent};
-        for (uint32_t n = 0; n < loans->returns[i].count; n++) {
-            mill_loan_give(core->loans, &lent);
-        }
+        mill_loan_end(core->loans, &loans->returns[i]);
     }
 }
 
