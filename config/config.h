@@ -16,6 +16,8 @@ enum {
     MILL_CONFIG_HOST_BYTES = 256,
     MILL_CONFIG_FAULTS_MAX = 64,
     MILL_CONFIG_CORES_MAX = 64,
+    MILL_CONFIG_SYNONYMS_MAX = 4,
+    MILL_CONFIG_INSTANCE_BYTES = 48,
 };
 
 enum mill_config_type {
@@ -55,7 +57,7 @@ struct mill_key_info {
     const char *default_text; /* NULL: no default */
     int64_t min;              /* INT, SHORT, LONG */
     int64_t max;
-    const char *choices; /* "on|off", NULL: free */
+    const char *choices; /* "on|off", NULL: free; of a number: words beside the range ("auto") */
     const char *help;
     bool in_use; /* false: accepted as Kafka's, does nothing yet (check says so) */
     bool reloadable;
@@ -68,6 +70,30 @@ const struct mill_key_info *mill_key_info(enum mill_key key);
 enum mill_key mill_key_find(enum mill_config_scope scope, const char *name);
 /* Nearest known name by edit distance, NULL when nothing is near. */
 const char *mill_key_nearest(enum mill_config_scope scope, const char *name);
+/* Other broker keys that give a key its value when it is not set itself, in the order in which they
+ * are asked: log.retention.ms has log.retention.minutes * 60000, then log.retention.hours *
+ * 3600000. ret: how many, at most MILL_CONFIG_SYNONYMS_MAX. */
+struct mill_key_synonym {
+    enum mill_key key;
+    int64_t factor;
+};
+uint32_t mill_key_synonyms(enum mill_key key,
+                           struct mill_key_synonym ret_synonyms[MILL_CONFIG_SYNONYMS_MAX]);
+
+/* Keys listener.NAME.x and dpdk.port.NAME.x, for documents. */
+struct mill_key_family_info {
+    const char *pattern; /* "listener.NAME." */
+    const char *name;    /* "transport" */
+    enum mill_config_type type;
+    const char *unit;
+    const char *default_text;
+    int64_t min;
+    int64_t max;
+    const char *choices;
+    const char *help;
+};
+uint32_t mill_key_families(const struct mill_key_family_info **ret_families);
+
 /* Checks a value's text. ret: 0, -EINVAL (report: reason with range). */
 int mill_key_check(enum mill_key key, const char *text,
                    struct mill_report *report) MILL_WARN_UNUSED;
@@ -120,7 +146,9 @@ void mill_config_free(struct mill_config *config);
 uint32_t mill_config_faults(const struct mill_config *config,
                             const struct mill_config_fault **ret_faults);
 
-/* Values after defaults. Key and type must fit (asserted). */
+/* Values after defaults, `auto` and unit synonyms. A topic key gives what a topic without a setting
+ * of its own has. Key and type must fit (asserted); mill_config_text takes every type and gives
+ * NULL for a key without a value. */
 bool mill_config_bool(const struct mill_config *config, enum mill_key key);
 int64_t mill_config_int(const struct mill_config *config, enum mill_key key);
 const char *mill_config_text(const struct mill_config *config, enum mill_key key);
@@ -139,6 +167,10 @@ uint32_t mill_config_cores(const struct mill_config *config, const uint32_t **re
 /* run.dir, with its default resolved. */
 const char *mill_config_run_dir(const struct mill_config *config);
 const char *mill_config_metadata_dir(const struct mill_config *config);
+
+/* Name of the instance: "millrace-<node.id>-<8 hex digits of run.dir's hash>". EAL prefix and
+ * hugepage folder are called so. The same before and after run.dir is made. */
+const char *mill_config_instance(const struct mill_config *config);
 
 /* Writes every set key, so that a child process loads the same (run.dir/effective.properties). */
 int mill_config_write(const struct mill_config *config, const char *file) MILL_WARN_UNUSED;
