@@ -33,18 +33,19 @@ enum {
 #define MILL_CONTAINER_OF(ptr, type, member)                                                       \
     ((type *)(void *)((uintptr_t)(ptr)-offsetof(type, member)))
 
+/* Each use has names of its own, so that they nest without shadowing. */
+#define MILL_PASTE_(a, b) a##b
+#define MILL_PASTE(a, b)  MILL_PASTE_(a, b)
+#define MILL_PICK_(a, b, op, left, right)                                                          \
+    ({                                                                                             \
+        __typeof__(a) left = (a);                                                                  \
+        __typeof__(b) right = (b);                                                                 \
+        left op right ? left : right;                                                              \
+    })
 #define MILL_MIN(a, b)                                                                             \
-    ({                                                                                             \
-        __typeof__(a) mill_a_ = (a);                                                               \
-        __typeof__(b) mill_b_ = (b);                                                               \
-        mill_a_ < mill_b_ ? mill_a_ : mill_b_;                                                     \
-    })
+    MILL_PICK_(a, b, <, MILL_PASTE(mill_left_, __COUNTER__), MILL_PASTE(mill_right_, __COUNTER__))
 #define MILL_MAX(a, b)                                                                             \
-    ({                                                                                             \
-        __typeof__(a) mill_c_ = (a);                                                               \
-        __typeof__(b) mill_d_ = (b);                                                               \
-        mill_c_ > mill_d_ ? mill_c_ : mill_d_;                                                     \
-    })
+    MILL_PICK_(a, b, >, MILL_PASTE(mill_left_, __COUNTER__), MILL_PASTE(mill_right_, __COUNTER__))
 
 /* Rounds up to a power of two. */
 static inline uint64_t mill_round_up(uint64_t value, uint64_t power)

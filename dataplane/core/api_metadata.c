@@ -158,7 +158,7 @@ static void get_partition(const void *context, int32_t index, void *ret_element)
     const struct mill_map_topic *topic = context;
     struct mill_metadata_response_topics_partitions *element = ret_element;
     const struct mill_map_partition *partition = &topic->partitions[index];
-    uint8_t replicas = MILL_MIN(partition->replicas_count, (uint8_t)MILL_MAP_REPLICAS_MAX);
+    int32_t replicas = MILL_MIN((int32_t)partition->replicas_count, MILL_MAP_REPLICAS_MAX);
     element->error_code = partition->leader < 0 ? MILL_KERR_LEADER_NOT_AVAILABLE : MILL_KERR_NONE;
     element->partition_index = index;
     element->leader_id = partition->leader;

@@ -79,7 +79,8 @@ static void op_append(struct mill_core *core, struct mill_op *op, struct mill_pa
     op->duplicate = result.duplicate;
     op->bad_record = result.bad_record;
     op->bytes = result.bytes_copied;
-    static_assert(MILL_OP_MESSAGE_BYTES <= MILL_LOG_MESSAGE_BYTES, "a message is cut, not grown");
+    static_assert((int)MILL_OP_MESSAGE_BYTES <= (int)MILL_LOG_MESSAGE_BYTES,
+                  "a message is cut, not grown");
     memcpy(op->message, result.message, MILL_OP_MESSAGE_BYTES);
     op->message[MILL_OP_MESSAGE_BYTES - 1] = '\0';
     if (result.error == MILL_KERR_NONE && result.must_flush && op->acks != 0) {
