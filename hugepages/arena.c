@@ -261,6 +261,11 @@ struct mill_extent_desc *mill_arena_next_log(struct mill_arena *arena, uint32_t 
         if (MILL_LIKELY(state == MILL_EXTENT_FREE || state == MILL_EXTENT_SCRATCH)) {
             continue;
         }
+#ifdef MILL_MUTANT_MEMORY_TABLE_TRUSTED
+        if (state == MILL_EXTENT_LOG) {
+            return desc;
+        }
+#endif
         if (state == MILL_EXTENT_LOG && plausible(arena, extent, desc)) {
             return desc;
         }

@@ -58,6 +58,11 @@ static bool chunk_claim(struct mill_extents *extents, uint32_t chunk)
     if (atomic_load_explicit(word, memory_order_relaxed) != ARENA_CHUNK_FREE) {
         return false;
     }
+#ifdef MILL_MUTANT_MEMORY_CHUNK_NO_SWAP
+    atomic_store_explicit(word, extents->owner, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&extents->arena->chunks_free, 1, memory_order_relaxed);
+    return true;
+#endif
     /* Acquire pairs with the release store in chunk_give: what the last owner wrote about the
      * chunk is seen, and is over. */
     if (!atomic_compare_exchange_strong_explicit(word, &seen, extents->owner, memory_order_acquire,
@@ -124,6 +129,9 @@ static uint32_t run_take(struct mill_extents *extents, uint32_t count)
                 }
                 continue;
             }
+#ifdef MILL_MUTANT_MEMORY_RUN_LEAK
+            length = 0;
+#endif
             for (; length > 0; length--) {
                 chunk_give(extents, at + length);
             }
@@ -318,7 +326,9 @@ int mill_extent_alloc(struct mill_extents *extents, uint32_t size_bytes, uint32_
     uint32_t unit =
         class <= ARENA_CLASS_CHUNK ? block_take(extents, class) : chunks_take(extents, class);
     if (MILL_UNLIKELY(unit == NO_UNIT)) {
+#ifndef MILL_MUTANT_MEMORY_FULL_UNCOUNTED
         extents->full_count++;
+#endif
         return -ENOSPC;
     }
     struct mill_extent_desc *desc = mill_arena_desc(arena, unit);
@@ -345,7 +355,9 @@ static uint32_t own_class(const struct mill_extents *extents, uint32_t extent)
         atomic_load_explicit(&arena->chunk_owner[extent / MILL_CHUNK_UNITS], memory_order_relaxed),
         extents->owner);
     uint8_t block = arena->blocks[extent];
+#ifndef MILL_MUTANT_MEMORY_EXTENT_FREE_TWICE
     MILL_ASSERT((block & BLOCK_USED) != 0);
+#endif
     return block & BLOCK_CLASS;
 }
 

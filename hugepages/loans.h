@@ -53,6 +53,9 @@ MILL_COLD void mill_loan_queue_return(struct mill_loans *loans, uint32_t extent)
 
 static inline void mill_loan_give(struct mill_loans *loans, const struct mill_ref *ref)
 {
+#ifdef MILL_MUTANT_MEMORY_LOAN_GIVE_TWICE
+    loans->uses[ref->extent] += loans->uses[ref->extent] == 0;
+#endif
     MILL_ASSERT(loans->uses[ref->extent] > 0);
     loans->loaned_bytes -= ref->size_bytes;
     if (--loans->uses[ref->extent] == 0 && MILL_UNLIKELY(loans->borrowed[ref->extent] > 0)) {

@@ -172,6 +172,10 @@ void *mill_ring_claim(struct mill_ring *ring, uint32_t kind, uint32_t size_bytes
         ring->mine += filler_bytes;
     }
     put_header(ring, kind, size_bytes);
+#ifdef MILL_MUTANT_MEMORY_RING_PUBLISH_EARLY
+    atomic_store_explicit(&ring->shared->tail, ring->mine + needed - filler_bytes,
+                          memory_order_release);
+#endif
     uint8_t *bytes = &ring->shared->data[ring->mine & ring->mask] + MILL_RING_HEADER_BYTES;
     ring->mine += needed - filler_bytes;
     return bytes;
@@ -235,6 +239,10 @@ const void *mill_ring_next(struct mill_ring *ring, uint32_t *ret_kind, uint32_t 
         }
         header.word = __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_RELAXED);
         uint64_t total_bytes = message_bytes(header.part.size_bytes);
+#ifdef MILL_MUTANT_MEMORY_RING_TRUST_SIZE
+        total_bytes = MILL_MIN(total_bytes, rest_bytes);
+        there_bytes = rest_bytes;
+#endif
         if (MILL_UNLIKELY(total_bytes > there_bytes || total_bytes > rest_bytes)) {
             return drop_all(ring, ring->theirs);
         }
@@ -310,7 +318,9 @@ void mill_bell_asleep(struct mill_bell *bell)
     /* The caller looks at every source after this; the fence orders that look after the store.
      * Pairs with the fence in mill_bell_ring. */
     atomic_store_explicit(&bell->shared->asleep, 1, memory_order_relaxed);
+#ifndef MILL_MUTANT_MEMORY_BELL_SLEEP_NO_FENCE
     full_fence(&bell->shared->asleep);
+#endif
 }
 
 void mill_bell_awake(struct mill_bell *bell)

@@ -276,32 +276,36 @@ struct worker {
     uint32_t wrong; /* bytes that somebody else wrote into our extents */
 };
 
+/* Takes chunks and pairs of chunks, signs them, and finds its sign again when giving them back. */
 static void *worker_run(void *argument)
 {
     struct worker *worker = argument;
     struct mill_random random = {.state = worker->id};
-    struct live live[16];
+    struct live live[2];
     uint32_t count = 0;
-    for (uint32_t step = 0; step < 30000; step++) {
-        bool alloc = mill_random_below(&random, 2) == 0 && count < MILL_COUNT_OF(live);
-        if (alloc) {
-            uint32_t size_bytes = mill_random_below(&random, 4) == 0 ? 4u << 20 : 1u << 20;
-            if (mill_extent_alloc(worker->extents, size_bytes, &live[count].extent) == 0) {
-                memset(mill_extent_data(worker->extents, live[count].extent), (int)worker->id, 64);
+    for (uint32_t step = 0; step < 400000 || count > 0; step++) {
+        bool alloc = step < 400000 && mill_random_below(&random, 2) == 0;
+        if (alloc && count < MILL_COUNT_OF(live)) {
+            uint32_t chunks = mill_random_below(&random, 4) == 0 ? 2 : 1;
+            struct live *made = &live[count];
+            if (mill_extent_alloc(worker->extents, chunks * MILL_CHUNK_BYTES, &made->extent) == 0) {
+                made->size_bytes = chunks * MILL_CHUNK_BYTES;
+                for (uint32_t i = 0; i < chunks; i++) {
+                    mill_extent_data(worker->extents, made->extent)[i * MILL_CHUNK_BYTES] =
+                        (uint8_t)worker->id;
+                }
                 count++;
             }
         } else if (count > 0) {
-            const uint8_t *data = mill_extent_data(worker->extents, live[--count].extent);
-            for (uint32_t i = 0; i < 64; i++) {
+            const struct live *made = &live[--count];
+            const uint8_t *data = mill_extent_data(worker->extents, made->extent);
+            for (uint32_t i = 0; i < made->size_bytes; i += MILL_CHUNK_BYTES) {
                 worker->wrong += data[i] != worker->id;
             }
-            mill_extent_free(worker->extents, live[count].extent);
+            mill_extent_free(worker->extents, made->extent);
         }
+        mill_extents_trim(worker->extents);
     }
-    while (count > 0) {
-        mill_extent_free(worker->extents, live[--count].extent);
-    }
-    mill_extents_trim(worker->extents);
     return NULL;
 }
 
@@ -314,7 +318,7 @@ static void test_chunks_two_threads_none_lost(void **state)
     struct mill_extents *extents[CORES];
     struct worker workers[3];
     pthread_t threads[3];
-    fixture_make(&fixture, 32);
+    fixture_make(&fixture, 6); /* two chunks for all */
     struct mill_arena *arena = fixture_open(&fixture, false);
     create_all(arena, extents);
     uint32_t chunks = chunks_count(extents[3]);

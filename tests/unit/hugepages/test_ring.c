@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -385,22 +386,27 @@ struct race {
     int fds[2];
     uint32_t rounds;
     uint64_t rings[2];
-    uint32_t lost; /* sleeps that nobody ended */
+    _Atomic uint32_t lost; /* sleeps that nobody ended; the first ends the test */
 };
 
-/* Sleeps until the ring has something. A wake-up that does not come within seconds is lost. */
-static void wait_for_message(struct mill_ring *ring, struct mill_bell *own, uint32_t *lost)
+/* Sleeps until the ring has something. A wake-up that does not come within seconds is lost.
+ * ret: false when one was, on this side or the other. */
+static bool wait_for_message(struct race *race, struct mill_ring *ring, struct mill_bell *own)
 {
     while (mill_ring_empty(ring)) {
         mill_bell_asleep(own);
         if (mill_ring_empty(ring)) {
             struct pollfd poll_fd = {.fd = own->fd, .events = POLLIN};
             if (poll(&poll_fd, 1, 3000) == 0) {
-                (*lost)++;
+                atomic_fetch_add(&race->lost, 1);
             }
         }
         mill_bell_awake(own);
+        if (atomic_load(&race->lost) > 0) {
+            return false;
+        }
     }
+    return true;
 }
 
 static void *echo_run(void *argument)
@@ -408,11 +414,12 @@ static void *echo_run(void *argument)
     struct race *race = argument;
     struct mill_bell own = {.shared = &race->words[1], .fd = race->fds[1]};
     struct mill_bell other = {.shared = &race->words[0], .fd = race->fds[0]};
-    uint32_t lost = 0;
     for (uint32_t i = 0; i < race->rounds; i++) {
         uint32_t kind;
         uint32_t size_bytes;
-        wait_for_message(&race->there.consumer, &own, &lost);
+        if (!wait_for_message(race, &race->there.consumer, &own)) {
+            break;
+        }
         const uint8_t *at = mill_ring_next(&race->there.consumer, &kind, &size_bytes);
         bool right = at != NULL && kind == i + 1 && is_pattern(at, size_bytes, i);
         mill_ring_release(&race->there.consumer);
@@ -423,7 +430,7 @@ static void *echo_run(void *argument)
         mill_bell_ring(&other);
     }
     race->rings[1] = other.rings;
-    return lost == 0 ? NULL : race;
+    return NULL;
 }
 
 /* Dekker's race at every message: each side publishes, then looks whether the other sleeps; each
@@ -434,7 +441,6 @@ static void test_bell_two_threads_no_wakeup_lost(void **state)
     struct race race = {.rounds = 60000};
     struct mill_random random = {.state = 9};
     pthread_t thread;
-    void *other_lost = NULL;
     pair_make(&race.there, SMALL_BYTES);
     pair_make(&race.back, SMALL_BYTES);
     race.words = aligned_alloc(MILL_CACHE_SPACING_BYTES, 2 * sizeof(*race.words));
@@ -447,7 +453,7 @@ static void test_bell_two_threads_no_wakeup_lost(void **state)
     assert_int_equal(pthread_create(&thread, NULL, echo_run, &race), 0);
     struct mill_bell own = {.shared = &race.words[0], .fd = race.fds[0]};
     struct mill_bell other = {.shared = &race.words[1], .fd = race.fds[1]};
-    for (uint32_t i = 0; i < race.rounds && race.lost == 0; i++) {
+    for (uint32_t i = 0; i < race.rounds; i++) {
         uint32_t kind = 0;
         uint32_t size_bytes = mill_random_below(&random, SMALL_BYTES / 4 + 1);
         uint8_t *at = mill_ring_claim(&race.there.producer, i + 1, size_bytes);
@@ -459,14 +465,15 @@ static void test_bell_two_threads_no_wakeup_lost(void **state)
         for (uint32_t spin = mill_random_below(&random, 60); spin > 0; spin--) {
             __builtin_ia32_pause();
         }
-        wait_for_message(&race.back.consumer, &own, &race.lost);
+        if (!wait_for_message(&race, &race.back.consumer, &own)) {
+            break;
+        }
         assert_non_null(mill_ring_next(&race.back.consumer, &kind, &size_bytes));
         mill_ring_release(&race.back.consumer);
         assert_int_equal(kind, 1);
     }
-    assert_int_equal(pthread_join(thread, &other_lost), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
     assert_int_equal(race.lost, 0);
-    assert_null(other_lost);
     print_message("bells rung %llu and %llu times in %u rounds\n", (unsigned long long)other.rings,
                   (unsigned long long)race.rings[1], race.rounds);
     close(race.fds[0]);
@@ -474,6 +481,99 @@ static void test_bell_two_threads_no_wakeup_lost(void **state)
     free(race.words);
     pair_free(&race.there);
     pair_free(&race.back);
+}
+
+/* --- the same race, closer ----------------------------------------------------------------------
+ */
+
+struct litmus {
+    struct pair pair;
+    struct mill_bell_shared *word;
+    int fd;
+    uint32_t rounds;
+    MILL_SPACED _Atomic uint32_t producer_at; /* rounds begun by each side */
+    MILL_SPACED _Atomic uint32_t consumer_at;
+    MILL_SPACED _Atomic uint32_t producer_done;
+};
+
+static void wait_until(_Atomic uint32_t *word, uint32_t value)
+{
+    for (uint32_t spin = 0; atomic_load_explicit(word, memory_order_acquire) < value; spin++) {
+        if (spin % 4096 == 4095) {
+            sched_yield();
+        }
+    }
+}
+
+static void *litmus_produce(void *argument)
+{
+    struct litmus *litmus = argument;
+    struct mill_bell bell = {.shared = litmus->word, .fd = litmus->fd};
+    for (uint32_t round = 1; round <= litmus->rounds; round++) {
+        if (mill_ring_claim(&litmus->pair.producer, round, 8) == NULL) {
+            return litmus;
+        }
+        atomic_store_explicit(&litmus->producer_at, round, memory_order_release);
+        wait_until(&litmus->consumer_at, round);
+        mill_ring_publish(&litmus->pair.producer);
+        mill_bell_ring(&bell);
+        atomic_store_explicit(&litmus->producer_done, round, memory_order_release);
+    }
+    return NULL;
+}
+
+/* Both sides start each round together. A consumer that found the ring empty would sleep now: then
+ * the producer must have rung. Without the fences x86's store buffer alone makes both miss. The
+ * consumer's delay follows the outcome, so that the two meet where either may be first. */
+static void test_bell_close_race_sleeper_is_rung(void **state)
+{
+    (void)state;
+    struct litmus *litmus = aligned_alloc(MILL_CACHE_SPACING_BYTES, sizeof(*litmus));
+    pthread_t thread;
+    void *full = NULL;
+    uint32_t slept = 0;
+    uint32_t lost = 0;
+    uint32_t delay = 0;
+    assert_non_null(litmus);
+    memset(litmus, 0, sizeof(*litmus));
+    litmus->rounds = 500000;
+    litmus->word = aligned_alloc(MILL_CACHE_SPACING_BYTES, sizeof(*litmus->word));
+    assert_non_null(litmus->word);
+    atomic_init(&litmus->word->asleep, 0);
+    litmus->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    pair_make(&litmus->pair, SMALL_BYTES);
+    assert_int_equal(pthread_create(&thread, NULL, litmus_produce, litmus), 0);
+    struct mill_bell bell = {.shared = litmus->word, .fd = litmus->fd};
+    for (uint32_t round = 1; round <= litmus->rounds; round++) {
+        uint32_t kind;
+        uint32_t size_bytes;
+        atomic_store_explicit(&litmus->consumer_at, round, memory_order_release);
+        wait_until(&litmus->producer_at, round);
+        for (uint32_t spin = 0; spin < delay; spin++) {
+            __asm__ volatile("" ::: "memory");
+        }
+        mill_bell_asleep(&bell);
+        bool empty = mill_ring_empty(&litmus->pair.consumer);
+        delay = empty ? MILL_MIN(delay + 1, 2000u) : delay - (delay > 0);
+        wait_until(&litmus->producer_done, round);
+        if (empty) {
+            struct pollfd poll_fd = {.fd = litmus->fd, .events = POLLIN};
+            slept++;
+            lost += poll(&poll_fd, 1, 0) == 0;
+        }
+        mill_bell_awake(&bell);
+        assert_non_null(mill_ring_next(&litmus->pair.consumer, &kind, &size_bytes));
+        mill_ring_release(&litmus->pair.consumer);
+    }
+    assert_int_equal(pthread_join(thread, &full), 0);
+    assert_null(full);
+    print_message("%u of %u rounds found the ring empty, %u wake-ups lost\n", slept, litmus->rounds,
+                  lost);
+    assert_int_equal(lost, 0);
+    close(litmus->fd);
+    pair_free(&litmus->pair);
+    free(litmus->word);
+    free(litmus);
 }
 
 static void test_bell_awake_clears_and_only_sleepers_are_rung(void **state)
@@ -588,6 +688,7 @@ int main(void)
         cmocka_unit_test(test_claim_broken_head_is_not_believed),
         cmocka_unit_test(test_next_random_garbage_stays_inside),
         cmocka_unit_test(test_bell_two_threads_no_wakeup_lost),
+        cmocka_unit_test(test_bell_close_race_sleeper_is_rung),
         cmocka_unit_test(test_bell_awake_clears_and_only_sleepers_are_rung),
         cmocka_unit_test(test_producer_killed_ring_stays_consistent),
     };
