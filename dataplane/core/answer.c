@@ -42,9 +42,9 @@ uint32_t mill_scratch_sweep(struct mill_core *core)
 static enum mill_stage_api stage_api(const struct mill_request *request)
 {
     switch (request->header.api_key) {
-    case MILL_API_PRODUCE:
+    case MILL_API_KEY_PRODUCE:
         return MILL_STAGE_API_PRODUCE;
-    case MILL_API_FETCH:
+    case MILL_API_KEY_FETCH:
         return MILL_STAGE_API_FETCH;
     default:
         return MILL_STAGE_API_OTHER;

@@ -15,7 +15,7 @@ static void get_api(const void *context, int32_t index, void *ret_element)
     const bool *only_self = context;
     struct mill_api_versions_response_api_keys *element = ret_element;
     const struct mill_api *api =
-        *only_self ? mill_api_find(MILL_API_API_VERSIONS) : &mill_apis[index];
+        *only_self ? mill_api_find(MILL_API_KEY_API_VERSIONS) : &mill_apis[index];
     element->api_key = api->key;
     element->min_version = api->version_min_advertised;
     element->max_version = api->version_max;
@@ -56,7 +56,7 @@ static bool software_text_good(const struct mill_wstr *text)
 
 void mill_api_versions_begin(struct mill_core *core, struct mill_request *request)
 {
-    const struct mill_api *api = mill_api_find(MILL_API_API_VERSIONS);
+    const struct mill_api *api = mill_api_find(MILL_API_KEY_API_VERSIONS);
     int16_t version = request->header.api_version;
     if (version < api->version_min || version > api->version_max) {
         request->top_error = MILL_KERR_UNSUPPORTED_VERSION;
@@ -186,28 +186,28 @@ void mill_producer_id_begin(struct mill_core *core, struct mill_request *request
 void mill_api_begin(struct mill_core *core, struct mill_request *request)
 {
     switch (request->header.api_key) {
-    case MILL_API_PRODUCE:
+    case MILL_API_KEY_PRODUCE:
         mill_produce_begin(core, request);
         break;
-    case MILL_API_FETCH:
+    case MILL_API_KEY_FETCH:
         mill_fetch_begin(core, request);
         break;
-    case MILL_API_LIST_OFFSETS:
+    case MILL_API_KEY_LIST_OFFSETS:
         mill_list_offsets_begin(core, request);
         break;
-    case MILL_API_METADATA:
+    case MILL_API_KEY_METADATA:
         mill_metadata_begin(core, request);
         break;
-    case MILL_API_API_VERSIONS:
+    case MILL_API_KEY_API_VERSIONS:
         mill_api_versions_begin(core, request);
         break;
-    case MILL_API_INIT_PRODUCER_ID:
+    case MILL_API_KEY_INIT_PRODUCER_ID:
         mill_producer_id_begin(core, request);
         break;
-    case MILL_API_OFFSET_FOR_LEADER_EPOCH:
+    case MILL_API_KEY_OFFSET_FOR_LEADER_EPOCH:
         mill_epochs_begin(core, request);
         break;
-    case MILL_API_DESCRIBE_CLUSTER:
+    case MILL_API_KEY_DESCRIBE_CLUSTER:
         mill_cluster_begin(core, request);
         break;
     default:
@@ -220,16 +220,16 @@ void mill_api_ops_done(struct mill_core *core, struct mill_request *request)
 {
     request->done_ns = core->now.mono_ns;
     switch (request->header.api_key) {
-    case MILL_API_PRODUCE:
+    case MILL_API_KEY_PRODUCE:
         mill_produce_done(core, request);
         break;
-    case MILL_API_FETCH:
+    case MILL_API_KEY_FETCH:
         mill_fetch_done(core, request);
         break;
-    case MILL_API_LIST_OFFSETS:
+    case MILL_API_KEY_LIST_OFFSETS:
         mill_list_offsets_done(core, request);
         break;
-    case MILL_API_OFFSET_FOR_LEADER_EPOCH:
+    case MILL_API_KEY_OFFSET_FOR_LEADER_EPOCH:
         mill_epochs_done(core, request);
         break;
     default:

@@ -190,11 +190,11 @@ static int frame_peek(struct mill_core *core, struct mill_conn *conn)
     int16_t version = (int16_t)mill_load_be16(head + MILL_FRAME_SIZE_BYTES + 2);
     const struct mill_api *api = mill_api_find(key);
     bool served = api && version >= api->version_min && version <= api->version_max;
-    if (!served && key != MILL_API_API_VERSIONS) {
+    if (!served && key != MILL_API_KEY_API_VERSIONS) {
         core->words.unknown_apis++;
         return -EOPNOTSUPP;
     }
-    conn->frame_is_produce = key == MILL_API_PRODUCE;
+    conn->frame_is_produce = key == MILL_API_KEY_PRODUCE;
     return 0;
 }
 

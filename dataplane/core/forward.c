@@ -232,19 +232,19 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request)
     request->expired = true;
     request->forwarded_once = true;
     switch (request->header.api_key) {
-    case MILL_API_METADATA:
+    case MILL_API_KEY_METADATA:
         mill_metadata_begin(core, request); /* from the map, as far as it knows */
         break;
-    case MILL_API_CREATE_TOPICS:
+    case MILL_API_KEY_CREATE_TOPICS:
         mill_answer_send(core, request, create_fill, &fill);
         break;
-    case MILL_API_DELETE_TOPICS:
+    case MILL_API_KEY_DELETE_TOPICS:
         mill_answer_send(core, request, delete_fill, &fill);
         break;
-    case MILL_API_DESCRIBE_CONFIGS:
+    case MILL_API_KEY_DESCRIBE_CONFIGS:
         mill_answer_send(core, request, configs_fill, &fill);
         break;
-    case MILL_API_FIND_COORDINATOR:
+    case MILL_API_KEY_FIND_COORDINATOR:
         mill_answer_send(core, request, coordinator_fill, &fill);
         break;
     default:

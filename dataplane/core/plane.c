@@ -111,6 +111,16 @@ int mill_plane_attach(struct mill_plane *plane, const struct mill_config *config
 /* --- memory
  * ---------------------------------------------------------------------------------------- */
 
+static uint32_t extent_bytes_max(const struct mill_config *config)
+{
+    uint64_t batch = (uint64_t)mill_config_int(config, MILL_KEY_MESSAGE_MAX_BYTES);
+    uint32_t extent = EXTENT_BYTES_MIN;
+    while (extent < batch && extent < (1u << 30)) {
+        extent *= 2;
+    }
+    return extent;
+}
+
 static int arena_open(struct mill_plane *plane, bool *ret_taken, struct mill_report *report)
 {
     const struct mill_config *config = plane->config;
@@ -122,11 +132,6 @@ static int arena_open(struct mill_plane *plane, bool *ret_taken, struct mill_rep
     if (mkdir(dir, 0700) < 0 && errno != EEXIST) {
         return mill_fail(report, -errno, "%s cannot be made: %s", dir, strerror(errno));
     }
-    uint64_t batch = (uint64_t)mill_config_int(config, MILL_KEY_MESSAGE_MAX_BYTES);
-    uint32_t extent = EXTENT_BYTES_MIN;
-    while (extent < batch && extent < (1u << 30)) {
-        extent *= 2;
-    }
     struct mill_arena_options options = {
         .dir = dir,
         .hugepages = hugepages,
@@ -134,13 +139,20 @@ static int arena_open(struct mill_plane *plane, bool *ret_taken, struct mill_rep
         .nodes = 1,
         .cores = plane->cores_count,
         .partitions_max = PARTITIONS_MAX,
-        .extent_bytes_max = extent,
+        .extent_bytes_max = extent_bytes_max(config),
     };
     if (numa_available() >= 0) {
         options.nodes =
             MILL_MIN((uint32_t)numa_num_configured_nodes(), (uint32_t)MILL_ARENA_NODES_MAX);
     }
-    return mill_arena_open(&options, &plane->arena, ret_taken, report);
+    int r = mill_arena_open(&options, &plane->arena, ret_taken, report);
+    if (r == -ESTALE) {
+        mill_log_line(MILL_LEVEL_ERROR, "arena.discarded", "dir=%s reason=\"%s\"", dir,
+                      report->text);
+        r = mill_arena_discard(dir, report);
+        r = r < 0 ? r : mill_arena_open(&options, &plane->arena, ret_taken, report);
+    }
+    return r;
 }
 
 static void say(void *context, int level, const char *id, const char *text)
@@ -579,13 +591,24 @@ static int peers_make(struct mill_plane *plane, struct mill_report *report)
     return 0;
 }
 
-int mill_plane_build(struct mill_plane *plane, struct mill_report *report)
+/* An empty arena of the configured size; what an earlier process left is in the files before. */
+static int arena_ready(struct mill_plane *plane, struct mill_report *report)
 {
     bool taken = false;
     int r = arena_open(plane, &taken, report);
-    if (r == 0) {
-        r = takeup(plane, taken, report);
+    r = r < 0 ? r : takeup(plane, taken, report);
+    if (r < 0 || !mill_arena_resized(plane->arena)) {
+        return r;
     }
+    mill_arena_close(plane->arena, true);
+    plane->arena = NULL;
+    r = arena_open(plane, &taken, report);
+    return r < 0 ? r : takeup(plane, taken, report);
+}
+
+int mill_plane_build(struct mill_plane *plane, struct mill_report *report)
+{
+    int r = arena_ready(plane, report);
     if (r == 0) {
         plane->cores = calloc(plane->cores_count, sizeof(plane->cores[0]));
         r = plane->cores ? peers_make(plane, report) : -ENOMEM;

@@ -155,7 +155,7 @@ uint32_t mill_request_run_held(struct mill_core *core)
 void mill_request_settle(struct mill_core *core, struct mill_request *request)
 {
     struct mill_conn *conn = request->conn;
-    if (request->settled || !conn || request->header.api_key == MILL_API_PRODUCE) {
+    if (request->settled || !conn || request->header.api_key == MILL_API_KEY_PRODUCE) {
         return;
     }
     uint32_t size = request->frame_bytes - MILL_FRAME_SIZE_BYTES;
@@ -200,10 +200,10 @@ int mill_request_begin(struct mill_core *core, struct mill_conn *conn, struct mi
     request->complete_ns = core->now.mono_ns;
     request->body = frame;
     int r = mill_request_header_decode(&request->body, &request->header);
-    if (r == -EOPNOTSUPP && request->header.api_key != MILL_API_API_VERSIONS) {
+    if (r == -EOPNOTSUPP && request->header.api_key != MILL_API_KEY_API_VERSIONS) {
         core->words.unknown_apis++;
     }
-    if (r < 0 && !(r == -EOPNOTSUPP && request->header.api_key == MILL_API_API_VERSIONS)) {
+    if (r < 0 && !(r == -EOPNOTSUPP && request->header.api_key == MILL_API_KEY_API_VERSIONS)) {
         request->conn = NULL;
         mill_request_free(core, request);
         return r;
