@@ -143,11 +143,6 @@ static int explain_pci(const char *address, struct mill_report *report)
 static int explain(const struct mill_port *port, int code, struct mill_report *report)
 {
     char iface[64] = "";
-    if (code == -EEXIST) {
-        return mill_fail(report, code,
-                         "device %s is in use by another port; give each its own number",
-                         port->device_name);
-    }
     if (port->driver->needs_tun) {
         return explain_tap(port, report);
     }
@@ -212,9 +207,15 @@ static int hotplug(struct mill_port *port, struct mill_report *report)
         tap_arguments(port, args, sizeof(args));
     }
     mill_eal_log_mark();
-    bool scanned = !port->driver->virtual_device &&
-                   rte_eth_dev_get_port_by_name(port->device_name, &port->port_id) == 0;
-    if (!scanned) {
+    bool known = rte_eth_dev_get_port_by_name(port->device_name, &port->port_id) == 0;
+    /* A card may be there since EAL's scan; a virtual device that exists is another port's, and EAL
+     * would hand it out a second time without a word. */
+    if (known && port->driver->virtual_device) {
+        return mill_fail(report, -EEXIST,
+                         "device %s is in use by another port; give each its own number",
+                         port->device_name);
+    }
+    if (!known) {
         const char *bus = port->driver->virtual_device ? "vdev" : "pci";
         int code = rte_eal_hotplug_add(bus, port->device_name, args);
         if (code < 0) {

@@ -164,6 +164,7 @@ static int setup_queue(struct mill_port *port, uint16_t index, const struct rte_
     uint16_t rx_count = RX_DESCRIPTORS;
     uint16_t tx_count = TX_DESCRIPTORS;
     char name[RTE_RING_NAMESIZE];
+    queue->port_id = port->port_id;
     queue_caps(port, queue, info, conf);
     int code = mill_port_pools_create(port, queue, report);
     if (code < 0) {
