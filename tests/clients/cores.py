@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Two cores over kernel sockets, 12 partitions: clients and kills as on one core; both cores own partitions
+and connections, requests are handed over on both, and every loan comes back."""
+import os
+import random
+import sys
+
+from lib.broker import TOP, Broker, pick
+
+sys.path.insert(0, os.path.join(TOP, "tests/faults"))
+sys.path.insert(0, os.path.join(TOP, "tests/clients"))
+from kill_data import kill_rounds
+import librdkafka
+
+SETTINGS = {"dataplane.cores": "0,1", "num.partitions": "12"}
+
+
+def main():
+    total = pick(1 << 30, 32 << 20)
+    rounds = pick(50, 5)
+    with Broker(nic=False, settings=SETTINGS) as broker:
+        broker.start()
+        librdkafka.check(broker, total)
+        broker.millrace("topic", "create", "spread", "-p", "12")
+        broker.kcat("LOCAL", "-P", "-t", "spread", input="".join(f"{i}\n" for i in range(20000)))
+        got = broker.kcat("LOCAL", "-C", "-t", "spread", "-o", "beginning", "-e")
+        assert sorted(got.split(), key=int) == [str(i) for i in range(20000)]
+        kill_rounds(broker, "kills", rounds, random.SystemRandom().randrange(1 << 32),
+                    ["LOCAL"] * 12)
+        status = broker.status()
+        for core in status["cores"]:
+            assert core["partitions"] > 0 and core["handed_over"] > 0, status["cores"]
+        assert status["memory"]["loaned_bytes"] == 0, status["memory"]
+    print(f"two cores: {total >> 20} MiB per codec equal, {rounds} kills survived, loans back")
+
+
+if __name__ == "__main__":
+    main()
