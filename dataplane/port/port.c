@@ -439,12 +439,6 @@ void mill_port_tx_done(struct mill_port *port, uint16_t queue)
     mill_port_returns_take(own);
 }
 
-static void keep_up(struct mill_port_kept *kept, uint64_t shown)
-{
-    kept->total += shown >= kept->last ? shown - kept->last : shown;
-    kept->last = shown;
-}
-
 static uint64_t relaxed(const _Atomic uint64_t *counter)
 {
     return atomic_load_explicit(counter, memory_order_relaxed);
@@ -459,10 +453,10 @@ static void ask_driver(struct mill_port *port)
     }
     if (rte_eth_stats_get(port->port_id, &stats) == 0) {
         /* ierrors: frames that were cut because they did not fit (net_tap). */
-        keep_up(&port->rx_missed, stats.imissed + stats.ierrors);
-        keep_up(&port->rx_nombuf, stats.rx_nombuf);
+        mill_port_keep(&port->rx_missed, stats.imissed + stats.ierrors);
+        mill_port_keep(&port->rx_nombuf, stats.rx_nombuf);
         /* A driver that stops at a bad frame counts the same one again at each call. */
-        keep_up(&port->tx_refused, port->driver->stops_at_bad ? 0 : stats.oerrors);
+        mill_port_keep(&port->tx_refused, port->driver->stops_at_bad ? 0 : stats.oerrors);
     }
     atomic_flag_clear_explicit(&port->stats_lock, memory_order_release);
 }
@@ -471,9 +465,9 @@ void mill_port_counters(struct mill_port *port, struct mill_port_counters *ret_c
 {
     struct mill_port_counters sum = {.mbufs_total = port->mbufs_total};
     ask_driver(port);
-    sum.rx_missed = port->rx_missed.total;
-    sum.rx_nombuf = port->rx_nombuf.total;
-    sum.tx_errors = port->tx_refused.total;
+    sum.rx_missed = relaxed(&port->rx_missed.total);
+    sum.rx_nombuf = relaxed(&port->rx_nombuf.total);
+    sum.tx_errors = relaxed(&port->tx_refused.total);
     for (uint16_t i = 0; i < port->queues_count; i++) {
         const struct mill_port_queue *queue = &port->queues[i];
         sum.rx_packets += relaxed(&queue->rx_packets);

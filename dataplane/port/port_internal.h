@@ -18,6 +18,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
+#include "dataplane/port/kept.h"
 #include "dataplane/port/port.h"
 
 enum {
@@ -113,12 +114,6 @@ struct mill_port_queue {
     _Atomic uint64_t tx_stuck;
     _Atomic uint64_t bytes_linearised;
     _Atomic uint64_t frames_empty;
-};
-
-/* A driver's own counter, which may fall to zero (memif, when the peer goes). */
-struct mill_port_kept {
-    uint64_t last;  /* as the driver showed it */
-    uint64_t total; /* sum of what it rose by */
 };
 
 struct mill_port {

@@ -2,11 +2,15 @@
 #include "tests/unit/port/support.h"
 
 #include <fcntl.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/byteorder.h"
@@ -188,6 +192,44 @@ int test_run(const char *format, ...)
     memcpy(command + used, " >/dev/null 2>&1", 17);
     int status = system(command);
     return status == -1 ? -1 : status >> 8;
+}
+
+int test_peer_open(const char *netns, const char *iface)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/run/netns/%s", netns);
+    int before = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+    int inside = open(path, O_RDONLY | O_CLOEXEC);
+    if (before < 0 || inside < 0 || setns(inside, CLONE_NEWNET) != 0) {
+        return -1;
+    }
+    uint16_t every = __builtin_bswap16(3); /* ETH_P_ALL */
+    int peer = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, every);
+    struct sockaddr_ll address = {
+        .sll_family = AF_PACKET, .sll_protocol = every, .sll_ifindex = (int)if_nametoindex(iface)};
+    bool bound = bind(peer, (struct sockaddr *)&address, sizeof(address)) == 0;
+    bool back = setns(before, CLONE_NEWNET) == 0;
+    close(before);
+    close(inside);
+    return bound && back ? peer : -1;
+}
+
+uint32_t test_peer_take(int peer, uint8_t *ret_bytes, uint32_t max)
+{
+    for (int i = 0; i < 200;) {
+        struct sockaddr_ll from;
+        socklen_t from_bytes = sizeof(from);
+        ssize_t size_bytes =
+            recvfrom(peer, ret_bytes, max, 0, (struct sockaddr *)&from, &from_bytes);
+        if (size_bytes > 0 && from.sll_pkttype != PACKET_OUTGOING) {
+            return (uint32_t)size_bytes;
+        }
+        if (size_bytes < 0) {
+            usleep(1000);
+            i++;
+        }
+    }
+    return 0;
 }
 
 bool test_can_tap(void)

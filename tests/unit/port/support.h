@@ -56,6 +56,12 @@ bool test_sums_right(const uint8_t *frame, uint32_t size_bytes);
 /* Runs a command, output hidden. ret: exit code. */
 int test_run(const char *format, ...) MILL_PRINTF(1, 2);
 
+/* A packet socket at the kernel's end of a TAP in a namespace. ret: descriptor or -1. */
+int test_peer_open(const char *netns, const char *iface);
+
+/* Next frame that the port sent, waiting up to a fifth of a second. ret: its bytes, 0: none. */
+uint32_t test_peer_take(int peer, uint8_t *ret_bytes, uint32_t max);
+
 /* Whether TAPs and namespaces can be made here; prints the reason when not. */
 bool test_can_tap(void);
 

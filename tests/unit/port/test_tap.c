@@ -5,11 +5,7 @@
 #include "tests/unit/test.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/if_packet.h>
-#include <net/if.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,32 +25,10 @@ struct tap_world {
     struct test_world world;
     struct mill_port *port;
     const struct mill_link *link;
-    int peer;       /* packet socket on the kernel's end */
-    int peer_index; /* of mill0 in the namespace */
+    int peer; /* packet socket on the kernel's end */
 };
 
 static bool can_tap;
-
-static int open_peer(struct tap_world *tap)
-{
-    int before = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
-    int inside = open("/run/netns/" NETNS, O_RDONLY | O_CLOEXEC);
-    if (before < 0 || inside < 0 || setns(inside, CLONE_NEWNET) != 0) {
-        return -1;
-    }
-    tap->peer = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, __builtin_bswap16(3));
-    tap->peer_index = (int)if_nametoindex("mill0");
-    struct sockaddr_ll address = {.sll_family = AF_PACKET,
-                                  .sll_protocol = __builtin_bswap16(3),
-                                  .sll_ifindex = tap->peer_index};
-    int code = bind(tap->peer, (struct sockaddr *)&address, sizeof(address));
-    if (setns(before, CLONE_NEWNET) != 0) {
-        code = -1;
-    }
-    close(before);
-    close(inside);
-    return code;
-}
 
 static void open_port(struct tap_world *tap, struct mill_port_options options)
 {
@@ -67,7 +41,8 @@ static void open_port(struct tap_world *tap, struct mill_port_options options)
     }
     assert_int_equal(code, 0);
     tap->link = mill_port_link(tap->port, 0);
-    assert_int_equal(open_peer(tap), 0);
+    tap->peer = test_peer_open(NETNS, "mill0");
+    assert_true(tap->peer >= 0);
 }
 
 static void close_port(struct tap_world *tap)
@@ -75,24 +50,6 @@ static void close_port(struct tap_world *tap)
     close(tap->peer);
     mill_port_close(tap->port);
     tap->port = NULL;
-}
-
-/* Next frame at the kernel's end that our side sent (its own noise, e.g. IPv6, is passed over). */
-static uint32_t peer_take(struct tap_world *tap, uint8_t *ret_bytes, uint32_t max)
-{
-    for (int i = 0; i < 200; i++) {
-        struct sockaddr_ll from;
-        socklen_t from_bytes = sizeof(from);
-        ssize_t size_bytes =
-            recvfrom(tap->peer, ret_bytes, max, 0, (struct sockaddr *)&from, &from_bytes);
-        if (size_bytes > 0 && from.sll_pkttype != PACKET_OUTGOING) {
-            return (uint32_t)size_bytes;
-        }
-        if (size_bytes < 0) {
-            usleep(1000);
-        }
-    }
-    return 0;
 }
 
 /* Next frame of this EtherType at our end. */
@@ -278,7 +235,8 @@ static void test_pieces_arrive_equal_with_right_sums(void **state)
             }
             uint32_t size_bytes = test_payload(&tap->world, "abc", inlined, pieces, count, wanted);
             send_one(tap, test_tcp_frame(tap->link, broadcast, "abc", inlined, pieces, count));
-            assert_int_equal(peer_take(tap, got, sizeof(got)), TEST_HEADERS_BYTES + size_bytes);
+            assert_int_equal(test_peer_take(tap->peer, got, sizeof(got)),
+                             TEST_HEADERS_BYTES + size_bytes);
             assert_memory_equal(got + TEST_HEADERS_BYTES, wanted, size_bytes);
             assert_true(test_sums_right(got, TEST_HEADERS_BYTES + size_bytes));
         }
@@ -303,7 +261,7 @@ static void tap_oversize_no_deadlock(void **state)
     struct mill_frame *frames[2] = {test_tcp_frame(tap->link, broadcast, NULL, 0, longer, 2),
                                     test_tcp_frame(tap->link, broadcast, NULL, 0, &small, 1)};
     assert_int_equal(tap->link->ops->send(tap->link->context, frames, 2), 2);
-    assert_int_equal(peer_take(tap, got, sizeof(got)), TEST_HEADERS_BYTES + 100);
+    assert_int_equal(test_peer_take(tap->peer, got, sizeof(got)), TEST_HEADERS_BYTES + 100);
     mill_port_counters(tap->port, &counters);
     assert_int_equal(counters.tx_errors, 1);
     assert_int_equal(counters.tx_packets, 1);
@@ -338,7 +296,7 @@ static void test_down_interface_drops_after_bounded_calls(void **state)
     mill_port_info(tap->port, &info);
     assert_true(info.link_up);
     send_one(tap, test_tcp_frame(tap->link, broadcast, NULL, 0, &ref, 1));
-    assert_int_equal(peer_take(tap, got, sizeof(got)), TEST_HEADERS_BYTES + 1000);
+    assert_int_equal(test_peer_take(tap->peer, got, sizeof(got)), TEST_HEADERS_BYTES + 1000);
 }
 
 static void peer_send(struct tap_world *tap, const void *frame, size_t size_bytes)
@@ -408,7 +366,7 @@ static void test_scattered_receive_is_linked_and_verified(void **state)
     /* A sound TCP frame is made by sending one and playing what arrived back. */
     struct mill_ref ref = test_ref(77, 1301);
     send_one(tap, test_tcp_frame(tap->link, broadcast, NULL, 0, &ref, 1));
-    assert_int_equal(peer_take(tap, frame, sizeof(frame)), TEST_HEADERS_BYTES + 1301);
+    assert_int_equal(test_peer_take(tap->peer, frame, sizeof(frame)), TEST_HEADERS_BYTES + 1301);
     for (int bad = 0; bad < 2; bad++) {
         frame[1000] ^= (uint8_t)bad;
         peer_send(tap, frame, TEST_HEADERS_BYTES + 1301);
@@ -431,7 +389,7 @@ static void test_single_receive_carries_verdict(void **state)
     open_port(tap, test_options("net_tap0,iface=mill0"));
     struct mill_ref ref = test_ref(77, 301);
     send_one(tap, test_tcp_frame(tap->link, broadcast, NULL, 0, &ref, 1));
-    assert_int_equal(peer_take(tap, frame, sizeof(frame)), TEST_HEADERS_BYTES + 301);
+    assert_int_equal(test_peer_take(tap->peer, frame, sizeof(frame)), TEST_HEADERS_BYTES + 301);
     for (int bad = 0; bad < 2; bad++) {
         frame[100] ^= (uint8_t)bad;
         peer_send(tap, frame, TEST_HEADERS_BYTES + 301);
@@ -467,6 +425,37 @@ static void test_counters_match_what_passed(void **state)
     assert_int_equal(after.tx_bytes - before.tx_bytes, 10 * (TEST_HEADERS_BYTES + 100));
     assert_int_equal(after.mbufs_used, before.mbufs_used);
     assert_int_equal(after.tx_errors + after.tx_stuck + after.rx_nombuf, 0);
+}
+
+/* All buffers held: frames are lost, counted, and receiving goes on when buffers come back. */
+static void test_empty_pool_is_counted_and_recovers(void **state)
+{
+    struct tap_world *tap = *state;
+    static struct mill_buf *held[512];
+    uint8_t frame[100] = {0};
+    uint8_t got[1600];
+    uint32_t count = 0;
+    struct mill_port_counters counters;
+    struct mill_port_options options = test_options("net_tap0,iface=mill0");
+    SKIP_WITHOUT_TAP();
+    options.rx_buffers = 255;
+    open_port(tap, options);
+    memset(frame, 0xff, 6);
+    mill_store_be16(frame + 12, 0x88b5);
+    for (int i = 0; i < 300; i++) {
+        peer_send(tap, frame, sizeof(frame));
+        count += tap->link->ops->receive(tap->link->context, held + count, 4);
+    }
+    mill_port_counters(tap->port, &counters);
+    assert_in_range(count, 100, 255);
+    assert_true(counters.rx_nombuf > 0);
+    assert_int_equal(counters.rx_packets, count);
+    for (uint32_t i = 0; i < count; i++) {
+        held[i]->free(held[i]);
+    }
+    (void)port_take(tap, 0x88b6, got, sizeof(got), NULL, NULL);
+    peer_send(tap, frame, sizeof(frame));
+    assert_int_equal(port_take(tap, 0x88b5, got, sizeof(got), NULL, NULL), sizeof(frame));
 }
 
 static void test_missing_things_are_named_with_remedy(void **state)
@@ -520,6 +509,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(test_single_receive_carries_verdict, setup, teardown),
         cmocka_unit_test_setup_teardown(test_counters_match_what_passed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_empty_pool_is_counted_and_recovers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_missing_things_are_named_with_remedy, setup, teardown),
     };
     can_tap = test_can_tap();
