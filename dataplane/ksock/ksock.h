@@ -29,12 +29,29 @@ struct mill_ksock_config {
     bool reuse_port;          /* several cores listen on one port */
 };
 
+/* Beside struct mill_stream_stats; plain, owner core only. */
+struct mill_ksock_counters {
+    uint64_t timeouts;      /* connections dropped because the peer was silent past a limit */
+    uint64_t errors;        /* connections dropped for an error that is not the peer's doing */
+    uint64_t accept_stalls; /* times accepting paused: descriptors or memory ran out */
+    uint64_t rx_starved;    /* times a stream waited for a receive buffer or its share of them */
+    uint64_t
+        rx_joined_bytes;    /* received bytes moved together so that small pieces share a buffer */
+    uint64_t sends;         /* sendmsg operations */
+    uint64_t sends_partial; /* of them the kernel took only a part */
+};
+
 struct mill_ksock;
 
+/* Fills zero fields with their defaults (engine stays). */
 void mill_ksock_config_defaults(struct mill_ksock_config *config);
+/* Bytes that such a configuration takes, for the table printed at start. Address space: pages of a
+ * connection that was never opened are not resident. */
 uint64_t mill_ksock_memory_bytes(const struct mill_ksock_config *config);
 
-/* ret: 0, -ENOMEM, -EPERM or -ENOSYS (engine asked for is forbidden here), -errno. */
+/* Takes all memory. The thread of the first step or wait becomes the owner.
+ * ret: 0, -EINVAL (a limit, named in report), -ENOMEM, -EPERM or -ENOSYS (engine asked for is
+ * forbidden here), -errno. */
 int mill_ksock_create(const struct mill_ksock_config *config, struct mill_loans *loans,
                       uint8_t *arena_base, const struct mill_stream_events *events, void *context,
                       struct mill_ksock **ret_ksock, struct mill_report *report) MILL_WARN_UNUSED;
@@ -44,7 +61,14 @@ struct mill_stream_maker *mill_ksock_maker(struct mill_ksock *ksock);
 /* The engine in use. */
 enum mill_ksock_engine mill_ksock_engine(const struct mill_ksock *ksock);
 
-/* A descriptor that ends mill_ksock_wait when readable (level). Before the first wait or after. */
+const struct mill_ksock_counters *mill_ksock_counters(const struct mill_ksock *ksock);
+
+/* The port on which the listener of that index really listens (listen was given port 0); 0: none.
+ */
+uint16_t mill_ksock_port(const struct mill_ksock *ksock, uint16_t listener);
+
+/* A descriptor that ends mill_ksock_wait when readable (level). Before the first wait or after.
+ * ret: 0, -ENOSPC too many, -errno. */
 int mill_ksock_watch(struct mill_ksock *ksock, int fd) MILL_WARN_UNUSED;
 
 /* Sleeps until a socket or watched descriptor has something, or timeout_ns passed (MILL_NEVER:
