@@ -3,7 +3,6 @@
  * stay there when the thread goes back. Start-up only, on the thread that opens the port. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +12,13 @@
 
 int mill_port_netns_enter(const char *netns, struct mill_report *report)
 {
-    char path[PATH_MAX];
-    snprintf(path, sizeof(path), "%s%s", strchr(netns, '/') == NULL ? "/run/netns/" : "", netns);
+    char path[256];
+    int length = snprintf(path, sizeof(path), "%s%s",
+                          strchr(netns, '/') == NULL ? "/run/netns/" : "", netns);
+    if (length < 0 || (size_t)length >= sizeof(path)) {
+        return mill_fail(report, -ENAMETOOLONG, "dpdk.netns is longer than %zu characters",
+                         sizeof(path));
+    }
     int previous = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
     if (previous < 0) {
         return mill_fail(report, -errno, "/proc/thread-self/ns/net: %s", strerror(errno));

@@ -41,7 +41,9 @@ void test_world_init(struct test_world *world)
     }
     MILL_ASSERT_EQ(mill_loans_init(&world->loans, TEST_ARENA_BYTES / MILL_EXTENT_UNIT_BYTES, 64),
                    0);
-    world->loans_of[0] = &world->loans;
+    for (uint32_t i = 0; i < TEST_QUEUES_MAX; i++) {
+        world->loans_of[i] = &world->loans;
+    }
 }
 
 void test_world_fini(struct test_world *world)

@@ -8,6 +8,7 @@
 
 enum {
     TEST_ARENA_BYTES = 8 << 20,
+    TEST_QUEUES_MAX = 32,
     TEST_ETH_BYTES = 14,
     TEST_HEADERS_BYTES = 54, /* Ethernet, IPv4, TCP without options */
 };
@@ -21,7 +22,7 @@ struct mill_arena {
 struct test_world {
     struct mill_arena arena;
     struct mill_loans loans;
-    struct mill_loans *loans_of[1];
+    struct mill_loans *loans_of[TEST_QUEUES_MAX]; /* all the same: one thread owns every queue */
 };
 
 /* Arena filled with a pattern that differs at each place, and empty loans. Aborts on failure. */

@@ -85,8 +85,8 @@ static void test_pieces_cross_in_place_and_loans_return(void **state)
 {
     struct ring_world *ring = *state;
     static const uint32_t sizes[][5] = {{1446}, {1}, {3, 5, 7, 11, 13}, {512, 700}, {0}};
-    uint8_t wanted[1600];
-    uint8_t got[1600];
+    static uint8_t wanted[1600];
+    static uint8_t got[1600];
     open_pair(ring);
     uint64_t used = counters_of(ring->port[0]).mbufs_used;
     for (size_t row = 0; row < MILL_COUNT_OF(sizes); row++) {
@@ -126,8 +126,8 @@ static void test_pieces_cross_in_place_and_loans_return(void **state)
 static void test_piece_over_page_border_is_split(void **state)
 {
     struct ring_world *ring = *state;
-    uint8_t wanted[1600];
-    uint8_t got[1600];
+    static uint8_t wanted[1600];
+    static uint8_t got[1600];
     open_pair(ring);
     for (uint32_t before = 0; before <= 1000; before += 250) {
         struct mill_ref ref = test_ref(MILL_CHUNK_BYTES - before, 1000);
@@ -151,7 +151,7 @@ static void txburst_short_order(void **state)
 {
     struct ring_world *ring = *state;
     struct mill_frame *frames[100];
-    uint8_t got[1600];
+    static uint8_t got[1600];
     uint32_t sent = 0;
     uint32_t received = 0;
     open_side(ring, 0, test_options("net_ring_pair:small:0:8"));
@@ -187,8 +187,8 @@ static void txburst_short_order(void **state)
 static void test_linearised_bytes_are_equal_and_counted(void **state)
 {
     struct ring_world *ring = *state;
-    uint8_t wanted[1600];
-    uint8_t got[1600];
+    static uint8_t wanted[1600];
+    static uint8_t got[1600];
     struct mill_port_options options = test_options("net_ring_pair:flat:0");
     struct mill_port_info info;
     uint32_t buffers = 0;
@@ -251,7 +251,7 @@ static void test_unsound_frames_are_dropped_and_counted(void **state)
     assert_int_equal(counters_of(ring->port[0]).mbufs_used, used);
     struct mill_frame *frame = make(ring, most, 2); /* exactly the MTU */
     assert_int_equal(send_all(ring, &frame, 1), 1);
-    uint8_t got[1600];
+    static uint8_t got[1600];
     assert_int_equal(test_take(receive_one(ring), got, sizeof(got), NULL), 1514);
 }
 
@@ -361,7 +361,7 @@ static void test_loans_return_from_another_thread(void **state)
 static void test_pair_closes_in_any_order_and_reopens(void **state)
 {
     struct ring_world *ring = *state;
-    uint8_t got[1600];
+    static uint8_t got[1600];
     for (int round = 0; round < 6; round++) {
         int first = round & 1;
         open_pair(ring);

@@ -148,7 +148,7 @@ static uint32_t answer_echo(const uint8_t *in, uint32_t size_bytes, const struct
 static void test_ping_from_kernel_is_answered(void **state)
 {
     struct tap_world *tap = *state;
-    uint8_t in[2048];
+    static uint8_t in[2048];
     SKIP_WITHOUT_TAP();
     open_port(tap, test_options("net_tap0,iface=mill0"));
     pid_t pid = fork();
@@ -222,8 +222,8 @@ static void test_pieces_arrive_equal_with_right_sums(void **state)
     struct tap_world *tap = *state;
     static const uint32_t sizes[][4] = {{1446},     {1, 1, 1, 1},     {3, 700, 5, 2},
                                         {699, 747}, {512, 513, 7, 1}, {1, 1445}};
-    uint8_t wanted[1600];
-    uint8_t got[1600];
+    static uint8_t wanted[1600];
+    static uint8_t got[1600];
     SKIP_WITHOUT_TAP();
     open_port(tap, test_options("net_tap0,iface=mill0"));
     for (size_t row = 0; row < MILL_COUNT_OF(sizes); row++) {
@@ -252,7 +252,7 @@ static void test_pieces_arrive_equal_with_right_sums(void **state)
 static void tap_oversize_no_deadlock(void **state)
 {
     struct tap_world *tap = *state;
-    uint8_t got[2048];
+    static uint8_t got[2048];
     struct mill_port_counters counters;
     SKIP_WITHOUT_TAP();
     open_port(tap, test_options("net_tap0,iface=mill0"));
@@ -274,7 +274,7 @@ static void test_down_interface_drops_after_bounded_calls(void **state)
     struct tap_world *tap = *state;
     struct mill_port_counters counters;
     struct mill_buf *in;
-    uint8_t got[2048];
+    static uint8_t got[2048];
     SKIP_WITHOUT_TAP();
     open_port(tap, test_options("net_tap0,iface=mill0"));
     assert_int_equal(test_run("ip -n " NETNS " link set mill0 down"), 0);
@@ -309,7 +309,7 @@ static void test_receive_needs_no_signal(void **state)
 {
     struct tap_world *tap = *state;
     uint8_t frame[100] = {0};
-    uint8_t got[2048];
+    static uint8_t got[2048];
     sigset_t all;
     sigset_t before;
     struct sigaction action;
@@ -335,7 +335,7 @@ static void test_fd_is_readable_while_frames_wait(void **state)
 {
     struct tap_world *tap = *state;
     uint8_t frame[100] = {0};
-    uint8_t got[2048];
+    static uint8_t got[2048];
     int fd = -1;
     SKIP_WITHOUT_TAP();
     open_port(tap, test_options("net_tap0,iface=mill0"));
@@ -354,8 +354,8 @@ static void test_fd_is_readable_while_frames_wait(void **state)
 static void test_scattered_receive_is_linked_and_verified(void **state)
 {
     struct tap_world *tap = *state;
-    uint8_t frame[1400];
-    uint8_t got[1600];
+    static uint8_t frame[1400];
+    static uint8_t got[1600];
     uint32_t buffers;
     uint32_t flags;
     SKIP_WITHOUT_TAP();
@@ -382,8 +382,8 @@ static void test_scattered_receive_is_linked_and_verified(void **state)
 static void test_single_receive_carries_verdict(void **state)
 {
     struct tap_world *tap = *state;
-    uint8_t frame[1400];
-    uint8_t got[2048];
+    static uint8_t frame[1400];
+    static uint8_t got[2048];
     uint32_t flags;
     SKIP_WITHOUT_TAP();
     open_port(tap, test_options("net_tap0,iface=mill0"));
@@ -403,7 +403,7 @@ static void test_counters_match_what_passed(void **state)
 {
     struct tap_world *tap = *state;
     uint8_t frame[100] = {0};
-    uint8_t got[2048];
+    static uint8_t got[2048];
     struct mill_port_counters before;
     struct mill_port_counters after;
     SKIP_WITHOUT_TAP();
@@ -433,7 +433,7 @@ static void test_empty_pool_is_counted_and_recovers(void **state)
     struct tap_world *tap = *state;
     static struct mill_buf *held[512];
     uint8_t frame[100] = {0};
-    uint8_t got[1600];
+    static uint8_t got[1600];
     uint32_t count = 0;
     struct mill_port_counters counters;
     struct mill_port_options options = test_options("net_tap0,iface=mill0");
@@ -456,6 +456,46 @@ static void test_empty_pool_is_counted_and_recovers(void **state)
     (void)port_take(tap, 0x88b6, got, sizeof(got), NULL, NULL);
     peer_send(tap, frame, sizeof(frame));
     assert_int_equal(port_take(tap, 0x88b5, got, sizeof(got), NULL, NULL), sizeof(frame));
+}
+
+/* Each queue sends, and together they receive everything once. */
+static void test_two_queues_share_one_device(void **state)
+{
+    struct tap_world *tap = *state;
+    static uint8_t got[2048];
+    static uint8_t frame[100];
+    uint32_t received = 0;
+    struct mill_port_options options = test_options("net_tap0,iface=mill0");
+    SKIP_WITHOUT_TAP();
+    options.queues = 2;
+    open_port(tap, options);
+    for (uint16_t queue = 0; queue < 2; queue++) {
+        int fd = -1;
+        struct mill_ref ref = test_ref(0, 100u + queue);
+        tap->link = mill_port_link(tap->port, queue);
+        send_one(tap, test_tcp_frame(tap->link, broadcast, NULL, 0, &ref, 1));
+        assert_int_equal(test_peer_take(tap->peer, got, sizeof(got)),
+                         TEST_HEADERS_BYTES + 100u + queue);
+        assert_int_equal(mill_port_fds(tap->port, queue, &fd, 1), 1);
+        assert_true(fd >= 0);
+    }
+    memset(frame, 0xff, 6);
+    mill_store_be16(frame + 12, 0x88b5);
+    for (int i = 0; i < 8; i++) {
+        peer_send(tap, frame, sizeof(frame));
+    }
+    for (int i = 0; i < 1000 && received < 8; i++) {
+        struct mill_buf *in;
+        tap->link = mill_port_link(tap->port, i & 1);
+        if (tap->link->ops->receive(tap->link->context, &in, 1) == 1) {
+            (void)test_take(in, got, sizeof(got), NULL);
+            received += mill_load_be16(got + 12) == 0x88b5;
+        } else {
+            usleep(500);
+        }
+    }
+    assert_int_equal(received, 8);
+    assert_int_equal(tap->world.loans.loaned_bytes, 0);
 }
 
 static void test_missing_things_are_named_with_remedy(void **state)
@@ -510,6 +550,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_single_receive_carries_verdict, setup, teardown),
         cmocka_unit_test_setup_teardown(test_counters_match_what_passed, setup, teardown),
         cmocka_unit_test_setup_teardown(test_empty_pool_is_counted_and_recovers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_two_queues_share_one_device, setup, teardown),
         cmocka_unit_test_setup_teardown(test_missing_things_are_named_with_remedy, setup, teardown),
     };
     can_tap = test_can_tap();
