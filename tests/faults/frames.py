@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong sizes, each API and version cut at every byte, huge counts, unknown APIs and versions, TLS hello,
+HTTP: the right answer or a close; memory stays bounded; a bystander's requests go on."""
+import os
+import socket
+import struct
+
+from lib.broker import TOP, Broker, run
+from lib.wire import API_VERSIONS, FETCH, METADATA, PRODUCE, Client, batch, text
+
+GROWTH_FACTOR = 4
+API_KEYS = {0: (3, 11), 1: (4, 12), 2: (1, 8), 3: (0, 12), 10: (0, 4), 18: (0, 4), 19: (2, 7),
+            20: (1, 6), 22: (0, 4), 23: (2, 4), 32: (1, 4), 60: (0, 1)}
+SAMPLES = os.path.join(TOP, "build/tests/unit/protocol/sample_frames")
+
+
+def outcome(address, data, shut=True, timeout=5):
+    """Sends bytes on a new connection: what comes back until the close, None when nothing happens."""
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=timeout) as peer:
+        got = b""
+        try:
+            peer.sendall(data)
+            if shut:
+                peer.shutdown(socket.SHUT_WR)
+            while True:
+                piece = peer.recv(65536)
+                if not piece:
+                    return got
+                got += piece
+        except ConnectionError:
+            return got
+        except TimeoutError:
+            return None
+
+
+def resident(broker):
+    with open(f"/proc/{broker.pid('millraced')}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+
+def bystander(client, topic):
+    error, *_ = client.produce(topic, 0, batch())
+    assert error == 0, error
+
+
+def wrong_sizes(address):
+    for size in (0, -1, 1, 7, -2**31, 2**31 - 1, 104857601):
+        assert outcome(address, struct.pack(">i", size) + b"\0" * 64, shut=False) == b"", size
+    for text_bytes in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+                       b"SSH-2.0-OpenSSH_9.2\r\n", b"\xff" * 64):
+        assert outcome(address, text_bytes, shut=False) == b"", text_bytes
+
+
+def unknown_apis(address):
+    def frame(key, version):
+        body = struct.pack(">hhi", key, version, 7) + text("frames")
+        return struct.pack(">i", len(body)) + body
+    for key, version in ((-1, 0), (999, 0), (4, 0), (0, 2), (0, 12), (1, 3), (1, 13), (3, 13),
+                         (8, 2), (0, -1), (2, 9)):
+        assert outcome(address, frame(key, version), shut=False) == b"", (key, version)
+    # An ApiVersions too new is answered in the oldest form with what is known (KIP-511).
+    got = outcome(address, frame(API_VERSIONS, 9))
+    assert got and struct.unpack_from(">ihi", got, 4)[:2] == (7, 35), got
+    count, key, low, high = struct.unpack_from(">ihhh", got, 10)
+    assert (count, key) == (1, API_VERSIONS) and low <= high, got
+
+
+def huge_counts(broker, address, topic):
+    def produce_body(topics, partitions):
+        return (text(None) + struct.pack(">hii", -1, 1000, topics) + text(topic)
+                + struct.pack(">i", partitions))
+    bodies = [(PRODUCE, 7, produce_body(2**31 - 1, 1)), (PRODUCE, 7, produce_body(1, 2**31 - 1)),
+              (METADATA, 4, struct.pack(">i", 2**31 - 1)),
+              (METADATA, 9, b"\0" + b"\xff\xff\xff\xff\x07"),
+              (METADATA, 9, b"\xff\xff\xff\xff\xff\x01"),
+              (FETCH, 4, struct.pack(">iiiibi", -1, 0, 1, 1 << 20, 0, 2**31 - 1))]
+    for key, version, body in bodies:
+        body = struct.pack(">hhi", key, version, 7) + text("frames") + body
+        assert outcome(address, struct.pack(">i", len(body)) + body, shut=False) == b"", (key, body)
+    before = resident(broker)
+    # A large legal frame: ten thousand unknown topics.
+    names = b"".join(text(f"absent-{number:08d}") for number in range(10000))
+    body = struct.pack(">hhi", METADATA, 4, 7) + text("frames") + struct.pack(">i", 10000) + names + b"\0"
+    got = outcome(address, struct.pack(">i", len(body)) + body)
+    assert got is not None and len(got) > len(names), "no answer to ten thousand names"
+    grown = resident(broker) - before
+    assert grown <= GROWTH_FACTOR * len(body) + (1 << 20), f"{grown} bytes for {len(body)}"
+
+
+def cut_everywhere(broker, address, client, topic):
+    """Each API and version, from the codec's own samples, cut at every byte."""
+    listing = run(SAMPLES).splitlines()
+    seen = {}
+    for line in listing:
+        key, version, data = line.split()
+        key, version, data = int(key), int(version), bytes.fromhex(data)
+        seen.setdefault(key, set()).add(version)
+        for cut in range(len(data)):
+            # The size says what is sent: the frame is complete, its content is not.
+            got = outcome(address, struct.pack(">i", cut) + data[:cut])
+            assert got is not None, f"api {key} version {version} cut at {cut}: neither answer nor close"
+        # The size promises more than comes: nothing is answered.
+        for cut in range(0, len(data), 7):
+            got = outcome(address, struct.pack(">i", len(data)) + data[:cut])
+            assert got == b"", f"api {key} version {version}: an answer to half a frame"
+        bystander(client, topic)
+    for key, (low, high) in API_KEYS.items():
+        assert seen.get(key) == set(range(low, high + 1)), (key, seen.get(key))
+    return sum(len(versions) for versions in seen.values())
+
+
+def main():
+    with Broker(nic=False) as broker:
+        broker.start()
+        address = broker.address("LOCAL")
+        broker.millrace("topic", "create", "frames")
+        with Client(address) as client:
+            bystander(client, "frames")
+            pid = broker.pid("millraced")
+            wrong_sizes(address)
+            bystander(client, "frames")
+            unknown_apis(address)
+            bystander(client, "frames")
+            huge_counts(broker, address, "frames")
+            bystander(client, "frames")
+            messages = cut_everywhere(broker, address, client, "frames")
+            assert broker.pid("millraced") == pid, "the broker was restarted"
+    print(f"{messages} API versions cut at every byte, others unharmed")
+
+
+if __name__ == "__main__":
+    main()
