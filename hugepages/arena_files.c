@@ -26,8 +26,11 @@
 #include "base/check.h"
 #include "base/crc32c.h"
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14; older kernels answer EINVAL */
+#endif
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels answer EINVAL */
+#define MADV_POPULATE_WRITE 23
 #endif
 
 #define HUGEPAGE_POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
@@ -153,7 +156,7 @@ static int read_header(int fd, uint64_t size_bytes, struct arena_header *ret_hea
     }
     /* A hole in the file on hugetlbfs would take a page on the first touch, or SIGBUS when there is
      * none; this call fails instead. EINVAL: a kernel before 5.14. */
-    if (madvise(map, ARENA_HEADER_BYTES, 22 /* MADV_POPULATE_READ */) != 0 && errno != EINVAL) {
+    if (madvise(map, ARENA_HEADER_BYTES, MADV_POPULATE_READ) != 0 && errno != EINVAL) {
         int error = errno;
         munmap(map, MILL_CHUNK_BYTES);
         return -error;

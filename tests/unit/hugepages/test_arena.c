@@ -460,8 +460,8 @@ static void test_next_log_garbage_table_stays_inside(void **state)
 /* --- killed publishers ---------------------------------------------------------------------------
  */
 
-/* Takes, fills, publishes and frees for ever. */
-static void publish_for_ever(struct fixture *fixture, uint32_t seed)
+/* Takes, fills, publishes and frees for ever; *progress follows. */
+static void publish_for_ever(struct fixture *fixture, uint32_t seed, _Atomic uint64_t *progress)
 {
     enum {
         HELD = 64,
@@ -488,6 +488,7 @@ static void publish_for_ever(struct fixture *fixture, uint32_t seed)
         }
         *slot =
             publish_numbered(arena, extents, number, 1 + mill_random_below(&random, 200u << 10));
+        atomic_store(progress, number);
     }
 }
 
@@ -497,15 +498,23 @@ static void test_killed_publisher_leaves_old_or_new(void **state)
     struct fixture fixture;
     struct mill_random random = {.state = 21};
     uint32_t seen = 0;
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(page, MAP_FAILED);
+    _Atomic uint64_t *progress = page;
     fixture_make(&fixture, 32);
     for (uint32_t round = 0; round < 60; round++) {
+        atomic_store(progress, 0);
         pid_t child = fork();
         if (child == 0) {
-            publish_for_ever(&fixture, round + 1);
+            publish_for_ever(&fixture, round + 1, progress);
         }
         assert_true(child > 0);
-        struct timespec pause = {.tv_nsec =
-                                     2000000 + (long)mill_random_below(&random, 12000) * 1000};
+        /* At full speed first, however slow the machine is; at most ten seconds. */
+        struct timespec pause = {.tv_nsec = 200000};
+        for (uint32_t i = 0; i < 50000 && atomic_load(progress) < 100; i++) {
+            nanosleep(&pause, NULL);
+        }
+        pause.tv_nsec = (long)mill_random_below(&random, 2000) * 1000;
         nanosleep(&pause, NULL);
         assert_int_equal(kill(child, SIGKILL), 0);
         int status;
@@ -526,6 +535,7 @@ static void test_killed_publisher_leaves_old_or_new(void **state)
     }
     print_message("%u extents taken up from 60 killed processes\n", seen);
     assert_true(seen > 500);
+    munmap(page, 4096);
     fixture_free(&fixture);
 }
 

@@ -646,7 +646,11 @@ static void test_producer_killed_ring_stays_consistent(void **state)
             produce_for_ever(&pair, next);
         }
         assert_true(child > 0);
-        uint64_t end_ns = mill_now_read().mono_ns + mill_random_below(&random, 4000) * 1000ull;
+        /* The child's time begins with its first message, however slow the machine is; without
+         * one it ends after ten seconds. */
+        uint64_t life_ns = mill_random_below(&random, 4000) * 1000ull;
+        uint64_t end_ns = mill_now_read().mono_ns + 10 * MILL_NS_PER_S;
+        bool begun = false;
         bool killed = false;
         for (;;) {
             uint32_t kind;
@@ -657,6 +661,8 @@ static void test_producer_killed_ring_stays_consistent(void **state)
                 assert_true(is_pattern(at, size_bytes, seen));
                 seen++;
                 mill_ring_release(&pair.consumer);
+                end_ns = begun ? end_ns : mill_now_read().mono_ns + life_ns;
+                begun = true;
             } else if (killed) {
                 break;
             }
