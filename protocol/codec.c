@@ -53,6 +53,7 @@ static bool length_is_fine(const struct mill_cursor *at, bool nullable, int32_t 
         return length == -1 && nullable;
     }
 #ifdef MILL_MUTANT_PROTOCOL_LENGTH
+    MILL_UNUSED(at);
     return true;
 #else
     return (uint32_t)length <= at->left_bytes;
@@ -111,7 +112,9 @@ bool mill_read_count(struct mill_cursor *at, bool flexible, bool nullable, uint3
     if (count < 0 && (count != -1 || !nullable)) {
         return false;
     }
-#ifndef MILL_MUTANT_PROTOCOL_COUNT
+#ifdef MILL_MUTANT_PROTOCOL_COUNT
+    MILL_UNUSED(least_bytes);
+#else
     if (count > 0 && (uint64_t)count * least_bytes > at->left_bytes) {
         return false;
     }

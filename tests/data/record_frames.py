@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records request frames of real client libraries into tests/data/frames.
 
-    record_frames.py [CLIENT...]        clients: kcat confluent kafka-python
+    record_frames.py [CLIENT...]        clients: kcat confluent kafka-python franz-go
 
 Listens on loopback, answers with canned bodies just enough for a client to go on, and keeps the
 first frame of each API and version as CLIENT-api_name-vVERSION.bin (without the size). Run by hand
@@ -16,6 +16,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'frames')
@@ -149,8 +150,14 @@ def describe_configs(_version, form, _port):
     return i32(0) + form.array([result + form.tags]) + form.tags
 
 
+def offset_for_leader_epoch(_version, form, _port):
+    partition = i16(0) + i32(0) + i32(0) + i64(0) + form.tags
+    topic = form.text(TOPIC) + form.array([partition]) + form.tags
+    return i32(0) + form.array([topic]) + form.tags
+
+
 ANSWERS = {0: produce, 1: fetch, 2: list_offsets, 3: metadata, 10: find_coordinator,
-           18: api_versions, 19: create_topics, 20: delete_topics, 22: init_producer_id,
+           18: api_versions, 19: create_topics, 20: delete_topics, 22: init_producer_id, 23: offset_for_leader_epoch,
            32: describe_configs}
 
 
@@ -268,7 +275,16 @@ for call in (lambda: admin.create_topics([NewTopic('frames', 1, 1)]),
     run([sys.executable, '-c', script, address])
 
 
-CLIENTS = {'kcat': kcat, 'confluent': confluent, 'kafka-python': kafka_python}
+def franz_go(address):
+    source = os.path.join(os.path.dirname(FOLDER), 'record_franz')
+    with tempfile.TemporaryDirectory() as folder:
+        program = os.path.join(folder, 'franz')
+        subprocess.run(['go', 'build', '-o', program, '.'], cwd=source, check=True)
+        run([program, address])
+
+
+CLIENTS = {'kcat': kcat, 'confluent': confluent, 'kafka-python': kafka_python,
+           'franz-go': franz_go}
 
 
 def main(names):
@@ -276,8 +292,9 @@ def main(names):
     for name in names or CLIENTS:
         if name not in CLIENTS:
             sys.exit(f'unknown client {name}; known: {" ".join(CLIENTS)}')
-        if name == 'kcat' and not shutil.which('kcat'):
-            print('kcat is not installed: apt install kcat')
+        program = {'kcat': 'kcat', 'franz-go': 'go'}.get(name)
+        if program and not shutil.which(program):
+            print(f'{name} left out: {program} is not installed')
             continue
         listener = socket.create_server(('127.0.0.1', 0))
         port = listener.getsockname()[1]
