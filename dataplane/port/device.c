@@ -22,7 +22,9 @@ static const struct mill_port_driver drivers[] = {
      .virtual_device = true,
      .stops_at_bad = true,
      .own_mac = true,
+#ifndef MILL_MUTANT_PORT_TAP_CSUM
      .no_tx_csum = true,
+#endif
      .needs_tun = true,
      .fd = true},
     {.prefix = "net_ring", .virtual_device = true, .own_mac = true, .passes_pointers = true},

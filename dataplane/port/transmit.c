@@ -125,6 +125,9 @@ static bool frame_is_sound(const struct mill_port_queue *queue, const struct mil
     }
     bool tso = (frame->flags & MILL_FRAME_TSO) != 0;
     uint64_t limit = tso ? UINT16_MAX : queue->frame_bytes_max;
+#ifdef MILL_MUTANT_PORT_OVERSIZE
+    limit = UINT16_MAX;
+#endif
     return frame->pieces_count <= MILL_FRAME_PIECES_MAX && sum == frame->pieces_bytes &&
            frame->header_bytes >= MILL_PORT_ETHERNET_BYTES &&
            frame->header_bytes <= frame->header_capacity && frame->header_bytes + sum <= limit &&
@@ -135,6 +138,9 @@ static bool frame_is_sound(const struct mill_port_queue *queue, const struct mil
 static inline uint32_t run_bytes(const uint8_t *address, uint32_t size_bytes)
 {
     uint32_t page = MILL_PORT_PAGE_BYTES - (uint32_t)((uintptr_t)address % MILL_PORT_PAGE_BYTES);
+#ifdef MILL_MUTANT_PORT_PAGE_BORDER
+    page = size_bytes;
+#endif
     uint32_t run = MILL_MIN(size_bytes, page);
     return MILL_MIN(run, (uint32_t)MILL_PORT_EXTBUF_MAX);
 }
@@ -333,9 +339,11 @@ uint16_t mill_port_flush(struct mill_port_queue *queue)
     }
     if (progress || queue->pending_count == 0) {
         queue->stuck_calls = 0;
+#ifndef MILL_MUTANT_PORT_STUCK
     } else if (queue->stops_at_bad && ++queue->stuck_calls >= MILL_PORT_STUCK_CALLS) {
         queue->stuck_calls = 0;
         drop_head(queue, &queue->tx_stuck);
+#endif
     }
     return queue->pending_count;
 }

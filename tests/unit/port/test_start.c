@@ -183,6 +183,56 @@ static void test_without_pages_start_names_the_sysctl(void **state)
     assert_int_equal(wait_for(pid), 0);
 }
 
+/* The production way: EAL in hugepages without a file of its own; a frame crosses a pair. */
+static int child_with_pages(void)
+{
+    static struct test_world world;
+    static uint8_t got[2048];
+    struct mill_report report = {.text = ""};
+    struct mill_eal_options options = {
+        .file_prefix = "mill-test-huge", .memory_mb = 96, .hugepages = true};
+    const struct mill_link *link[2];
+    test_world_init(&world);
+    if (mill_eal_start(&options, &report) < 0) {
+        fprintf(stderr, "%s\n", report.text);
+        return 50;
+    }
+    for (int side = 0; side < 2; side++) {
+        struct mill_port *port = NULL;
+        struct mill_port_options pair =
+            test_options(side == 0 ? "net_ring_pair:huge:0" : "net_ring_pair:huge:1");
+        if (mill_port_open(&pair, &world.arena, world.loans_of, &port, &report) < 0) {
+            fprintf(stderr, "%s\n", report.text);
+            return 51;
+        }
+        link[side] = mill_port_link(port, 0);
+    }
+    struct mill_ref ref = test_ref(5, 1000);
+    struct mill_buf *in = NULL;
+    struct mill_frame *frame = test_tcp_frame(link[0], broadcast, NULL, 0, &ref, 1);
+    if (frame == NULL || link[0]->ops->send(link[0]->context, &frame, 1) != 1 ||
+        link[1]->ops->receive(link[1]->context, &in, 1) != 1 ||
+        test_take(in, got, sizeof(got), NULL) != TEST_HEADERS_BYTES + 1000 ||
+        mill_port_thread_register() != 0) {
+        return 52;
+    }
+    return access("/var/run/dpdk/mill-test-huge/config", F_OK) == 0 ? 53 : 0;
+}
+
+static void test_start_in_hugepages_leaves_no_file(void **state)
+{
+    MILL_UNUSED(state);
+    if (test_run("test $(awk '/HugePages_Free/ {print $2}' /proc/meminfo) -ge 56") != 0) {
+        printf("skipped: needs 56 free hugepages; sysctl -w vm.nr_hugepages=64\n");
+        skip();
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit(child_with_pages());
+    }
+    assert_int_equal(wait_for(pid), 0);
+}
+
 static void test_wrong_arguments_are_refused(void **state)
 {
     MILL_UNUSED(state);
@@ -204,6 +254,7 @@ int main(void)
         cmocka_unit_test(test_persistent_tap_outlives_kill_and_reopens),
         cmocka_unit_test(test_without_rights_tap_is_refused_in_words),
         cmocka_unit_test(test_without_pages_start_names_the_sysctl),
+        cmocka_unit_test(test_start_in_hugepages_leaves_no_file),
         cmocka_unit_test(test_wrong_arguments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
