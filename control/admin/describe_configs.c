@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* DescribeConfigs 1-4: every key of a topic or of the broker from the configuration's table, with
+ * its source and where else it could come from. Values of passwords are never told. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/admin/request.h"
+#include "protocol/errors.h"
+
+enum {
+    RESOURCE_TOPIC = 2,
+    RESOURCE_BROKER = 4,
+    SOURCE_TOPIC = 1,
+    SOURCE_STATIC = 4,
+    SOURCE_DEFAULT = 5,
+    SYNONYMS_MAX = 3 + MILL_CONFIG_SYNONYMS_MAX,
+};
+
+struct synonym {
+    const char *name;
+    const char *value;
+    int8_t source;
+};
+
+struct resource {
+    struct mill_describe_configs_request_resources in;
+    int16_t error;
+    const char *message;
+    const struct mill_topic *topic; /* NULL: the broker */
+    uint16_t *keys;                 /* enum mill_key of those to be listed */
+    int32_t keys_count;
+};
+
+/* What is being written just now: the encoder walks depth first, one key at a time. */
+struct current {
+    const struct mill_topic *topic;
+    struct synonym synonyms[SYNONYMS_MAX];
+    int32_t synonyms_count;
+};
+
+struct answer {
+    const struct mill_config *config;
+    struct resource *resources;
+    int32_t resources_count;
+    bool synonyms;
+    bool documentation;
+    struct current *current;
+};
+
+static int8_t wire_type(enum mill_config_type type)
+{
+    switch (type) {
+    case MILL_CONFIG_BOOL:
+        return 1;
+    case MILL_CONFIG_STRING:
+        return 2;
+    case MILL_CONFIG_INT:
+        return 3;
+    case MILL_CONFIG_SHORT:
+        return 4;
+    case MILL_CONFIG_LONG:
+        return 5;
+    case MILL_CONFIG_DOUBLE:
+        return 6;
+    case MILL_CONFIG_LIST:
+        return 7;
+    case MILL_CONFIG_PASSWORD:
+        return 9;
+    }
+    return 0;
+}
+
+/* --- synonyms ----------------------------------------------------------------------------------
+ */
+
+static void add_synonym(struct current *current, const char *name, const char *value, int8_t source)
+{
+    if (current->synonyms_count < SYNONYMS_MAX) {
+        current->synonyms[current->synonyms_count++] =
+            (struct synonym){.name = name, .value = value, .source = source};
+    }
+}
+
+/* In the order in which they would give the value: topic, file (and its other units), default. */
+static void find_synonyms(const struct answer *answer, enum mill_key key)
+{
+    struct current *current = answer->current;
+    const struct mill_key_info *info = mill_key_info(key);
+    struct mill_key_synonym others[MILL_CONFIG_SYNONYMS_MAX];
+    const char *own = current->topic ? mill_topic_config(current->topic, info->name) : NULL;
+    enum mill_key broker = info->scope == MILL_SCOPE_TOPIC ? info->broker_key : key;
+    bool secret = info->type == MILL_CONFIG_PASSWORD;
+    current->synonyms_count = 0;
+    if (own) {
+        add_synonym(current, info->name, own, SOURCE_TOPIC);
+    }
+    if (broker != MILL_KEY_COUNT) {
+        uint32_t count = mill_key_synonyms(broker, others);
+        if (mill_config_is_set(answer->config, broker)) {
+            add_synonym(current, mill_key_info(broker)->name,
+                        secret ? NULL : mill_config_text(answer->config, broker), SOURCE_STATIC);
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            if (mill_config_is_set(answer->config, others[i].key)) {
+                add_synonym(current, mill_key_info(others[i].key)->name,
+                            mill_config_text(answer->config, others[i].key), SOURCE_STATIC);
+            }
+        }
+        info = mill_key_info(broker);
+    }
+    if (info->default_text) {
+        add_synonym(current, info->name, info->default_text, SOURCE_DEFAULT);
+    }
+}
+
+static void get_synonym(const void *context, int32_t index, void *element)
+{
+    const struct answer *answer = context;
+    const struct synonym *synonym = &answer->current->synonyms[index];
+    struct mill_describe_configs_response_results_configs_synonyms *to = element;
+    to->name = mill_wstr_of(synonym->name);
+    to->value = mill_wstr_of(synonym->value);
+    to->source = synonym->source;
+}
+
+/* --- keys and resources ------------------------------------------------------------------------
+ */
+
+struct keys_context {
+    const struct answer *answer;
+    const struct resource *resource;
+};
+
+static void get_key(const void *context, int32_t index, void *element)
+{
+    const struct keys_context *keys = context;
+    const struct answer *answer = keys->answer;
+    const struct resource *resource = keys->resource;
+    struct mill_describe_configs_response_results_configs *to = element;
+    enum mill_key key = (enum mill_key)resource->keys[index];
+    const struct mill_key_info *info = mill_key_info(key);
+    answer->current->topic = resource->topic;
+    to->name = mill_wstr_of(info->name);
+    to->is_sensitive = info->type == MILL_CONFIG_PASSWORD;
+    to->value = to->is_sensitive
+                    ? mill_wstr_of(NULL)
+                    : mill_wstr_of(mill_settings_text(answer->config, resource->topic, key));
+    if (resource->topic) {
+        to->config_source = mill_settings_source(answer->config, resource->topic, key);
+    } else {
+        to->config_source =
+            mill_config_is_set(answer->config, key) ? SOURCE_STATIC : SOURCE_DEFAULT;
+        to->read_only = true; /* nothing of the broker can be altered by a client yet */
+    }
+    to->config_type = wire_type(info->type);
+    to->documentation = mill_wstr_of(answer->documentation ? info->help : NULL);
+    to->synonyms = (struct mill_warray){.count = 0};
+    if (answer->synonyms) {
+        find_synonyms(answer, key);
+        to->synonyms = (struct mill_warray){
+            .count = answer->current->synonyms_count, .get = get_synonym, .context = answer};
+    }
+}
+
+struct results_context {
+    const struct answer *answer;
+    struct keys_context *keys;
+};
+
+static void get_result(const void *context, int32_t index, void *element)
+{
+    const struct results_context *results = context;
+    const struct resource *resource = &results->answer->resources[index];
+    struct mill_describe_configs_response_results *to = element;
+    to->error_code = resource->error;
+    to->error_message = mill_wstr_of(resource->message);
+    to->resource_type = resource->in.resource_type;
+    to->resource_name = resource->in.resource_name;
+    *results->keys = (struct keys_context){.answer = results->answer, .resource = resource};
+    to->configs = (struct mill_warray){
+        .count = resource->keys_count, .get = get_key, .context = results->keys};
+}
+
+static int encode(struct mill_writer *to, int16_t version, const void *message)
+{
+    return mill_describe_configs_response_encode(to, version, message);
+}
+
+/* --- reading the request -----------------------------------------------------------------------
+ */
+
+static void refuse(struct resource *resource, int16_t error, const char *message)
+{
+    resource->error = error;
+    resource->message = message;
+}
+
+/* Finds what is described. ret: false when refused, or when there is nothing to list. */
+static bool find_resource(struct mill_controller *controller, struct mill_admin_request *request,
+                          struct resource *resource)
+{
+    uint32_t length = 0;
+    const char *name = mill_admin_text(request, &resource->in.resource_name, &length);
+    if (!name) {
+        refuse(resource, MILL_KERR_INVALID_REQUEST, "a resource without name");
+        return false;
+    }
+    if (resource->in.resource_type == RESOURCE_TOPIC) {
+        const char *fault = mill_topic_name_fault(name, length);
+        if (fault) {
+            refuse(resource, MILL_KERR_INVALID_TOPIC_EXCEPTION, fault);
+            return false;
+        }
+        resource->topic = mill_topics_by_name(&controller->topics, name, length);
+        if (!resource->topic) {
+            refuse(resource, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic");
+        }
+        return resource->topic != NULL;
+    }
+    if (resource->in.resource_type == RESOURCE_BROKER) {
+        char *end = NULL;
+        long id = strtol(name, &end, 10);
+        if (length == 0) {
+            return false; /* dynamic defaults of all brokers: there are none */
+        }
+        if (*end != '\0' || id != controller->node_id) {
+            refuse(resource, MILL_KERR_INVALID_REQUEST,
+                   mill_pool_text(&request->pool, "this is broker %d, not %s", controller->node_id,
+                                  name));
+            return false;
+        }
+        return true;
+    }
+    refuse(resource, MILL_KERR_INVALID_REQUEST, "only topics (2) and brokers (4) are described");
+    return false;
+}
+
+/* Which keys to list: all of the scope, or those asked for; unknown ones are left out. */
+static bool find_keys(struct mill_admin_request *request, struct resource *resource)
+{
+    enum mill_config_scope scope = resource->topic ? MILL_SCOPE_TOPIC : MILL_SCOPE_BROKER;
+    resource->keys = mill_pool_take(&request->pool, MILL_KEY_COUNT * sizeof(*resource->keys));
+    if (!resource->keys) {
+        return false;
+    }
+    bool wanted[MILL_KEY_COUNT] = {false};
+    struct mill_warray names = resource->in.configuration_keys;
+    struct mill_wstr name;
+    while (names.count > 0 && mill_warray_next_str(&names, request->header.flexible, &name)) {
+        char text[128];
+        enum mill_key key = mill_wstr_copy(&name, text, sizeof(text)) < 0
+                                ? MILL_KEY_COUNT
+                                : mill_key_find(scope, text);
+        if (key != MILL_KEY_COUNT) {
+            wanted[key] = true;
+        }
+    }
+    for (enum mill_key key = 0; key < MILL_KEY_COUNT; key++) {
+        if (mill_key_info(key)->scope == scope &&
+            (resource->in.configuration_keys.count < 0 || wanted[key])) {
+            resource->keys[resource->keys_count++] = (uint16_t)key;
+        }
+    }
+    return true;
+}
+
+void mill_describe_configs(struct mill_controller *controller, struct mill_admin_request *request,
+                           struct mill_cursor *at)
+{
+    struct mill_describe_configs_request in;
+    struct mill_describe_configs_response out;
+    struct current current = {0};
+    struct answer answer = {.config = controller->config, .current = &current};
+    int16_t version = request->header.api_version;
+    if (mill_describe_configs_request_decode(at, version, &in) < 0 ||
+        in.resources.count > MILL_ADMIN_ELEMENTS_MAX) {
+        mill_admin_close(request);
+        return;
+    }
+    int32_t count = in.resources.count > 0 ? in.resources.count : 0;
+    answer.resources = mill_pool_take(&request->pool, (uint64_t)count * sizeof(*answer.resources));
+    answer.synonyms = in.include_synonyms;
+    answer.documentation = in.include_documentation;
+    while (answer.resources && answer.resources_count < count) {
+        struct resource *resource = &answer.resources[answer.resources_count];
+        if (!mill_describe_configs_request_resources_next(&in.resources, version, &resource->in)) {
+            break;
+        }
+        answer.resources_count++;
+        if (find_resource(controller, request, resource) && !find_keys(request, resource)) {
+            refuse(resource, MILL_KERR_INVALID_REQUEST, "too many resources in one request");
+        }
+    }
+    if (!answer.resources) {
+        mill_admin_close(request);
+        return;
+    }
+    struct keys_context keys = {0};
+    struct results_context results = {.answer = &answer, .keys = &keys};
+    mill_describe_configs_response_defaults(&out);
+    out.results = (struct mill_warray){
+        .count = answer.resources_count, .get = get_result, .context = &results};
+    mill_admin_answer(request, encode, &out);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One client request that a core forwarded, from frame to answer. Handlers decode the frame, ask
+ * the controller, and either answer at once or wait for cores to serve what was made; a waiting
+ * request holds up no other. Control's thread only. */
+#ifndef MILL_CONTROL_ADMIN_REQUEST_H
+#define MILL_CONTROL_ADMIN_REQUEST_H
+
+#include "control/controller/controller.h"
+#include "protocol/messages.h"
+
+enum {
+    /* Elements of the outer array of one request; more closes the connection (counted). */
+    MILL_ADMIN_ELEMENTS_MAX = 10000,
+};
+
+struct mill_admin_request {
+    struct mill_admin_request *next;
+    struct mill_frame_request head;
+    uint32_t core;
+    struct mill_request_header header;
+    uint8_t *frame; /* private copy: what is shared may change while it is read */
+    struct mill_buf frame_buf;
+    struct mill_pool pool;
+    uint32_t answer_bytes_max;
+    uint64_t wait_until_ns; /* answered by then, whatever the cores said */
+    bool ready;
+
+    enum mill_frame_outcome outcome;
+    uint8_t *answer; /* malloc; with its size field */
+    uint32_t answer_bytes;
+
+    struct mill_create *creates; /* CreateTopics, Metadata */
+    uint32_t creates_count;
+    bool validate_only;
+};
+
+/* Takes a whole frame: decodes, decides, answers or leaves the request waiting (ready false). */
+void mill_admin_begin(struct mill_controller *controller, struct mill_admin_request *request,
+                      uint64_t now_ns);
+/* Looks whether a waiting request can be answered now. */
+void mill_admin_continue(struct mill_controller *controller, struct mill_admin_request *request,
+                         uint64_t now_ns);
+/* Frees everything the request holds, and the request. NULL is fine. */
+void mill_admin_free(struct mill_admin_request *request);
+
+/* --- for the handlers
+ * ----------------------------------------------------------------------------- */
+
+typedef int (*mill_admin_encode)(struct mill_writer *to, int16_t version, const void *message);
+/* Encodes the answer; closes the connection when it is larger than an answer may be. */
+void mill_admin_answer(struct mill_admin_request *request, mill_admin_encode encode,
+                       const void *message);
+/* Ends the request by closing its connection: malformed, or over a limit. */
+void mill_admin_close(struct mill_admin_request *request);
+/* A terminated copy of a text in the pool; *ret_length its length. NULL when null or no memory. */
+char *mill_admin_text(struct mill_admin_request *request, const struct mill_wstr *text,
+                      uint32_t *ret_length);
+
+/* True when every created topic serves, or failed; fills errors of failed ones. */
+bool mill_admin_creates_done(const struct mill_controller *controller,
+                             struct mill_admin_request *request);
+
+void mill_create_topics_begin(struct mill_controller *controller,
+                              struct mill_admin_request *request, struct mill_cursor *at,
+                              uint64_t now_ns);
+void mill_create_topics_continue(struct mill_controller *controller,
+                                 struct mill_admin_request *request, uint64_t now_ns);
+void mill_delete_topics(struct mill_controller *controller, struct mill_admin_request *request,
+                        struct mill_cursor *at);
+void mill_describe_configs(struct mill_controller *controller, struct mill_admin_request *request,
+                           struct mill_cursor *at);
+void mill_find_coordinator(struct mill_admin_request *request, struct mill_cursor *at);
+void mill_metadata_begin(struct mill_controller *controller, struct mill_admin_request *request,
+                         struct mill_cursor *at);
+void mill_metadata_continue(const struct mill_controller *controller,
+                            struct mill_admin_request *request, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Decisions of control; see controller.h. Order of every change: checked, committed in the store,
+ * noted in the table, published in the map. A process killed between commit and publish finds the
+ * difference at its next start (mill_controller_publish). */
+#include "control/controller/controller.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log_line.h"
+#include "protocol/errors.h"
+
+/* The error a client is told when the store failed. */
+static int16_t store_failure(struct mill_controller *controller, int rc)
+{
+    controller->counters.store_failed++;
+    mill_log_line(MILL_LEVEL_ERROR, "control.store-failed", "%s", controller->report.text);
+    return rc == -ENOSPC || rc == -EROFS || rc == -EIO ? MILL_KERR_KAFKA_STORAGE_ERROR
+                                                       : MILL_KERR_UNKNOWN_SERVER_ERROR;
+}
+
+/* --- open, load, publish -----------------------------------------------------------------------
+ */
+
+int mill_controller_open(struct mill_controller *controller, const struct mill_config *config,
+                         const struct mill_meta *meta, struct mill_map *map,
+                         mill_control_random random, void *random_context,
+                         struct mill_report *report)
+{
+    *controller = (struct mill_controller){
+        .config = config,
+        .meta = *meta,
+        .map = map,
+        .random = random,
+        .random_context = random_context,
+        .node_id = (int32_t)mill_config_int(config, MILL_KEY_NODE_ID),
+        .topics_max = mill_map_slots_max(map),
+    };
+    int rc = mill_topics_init(&controller->topics, controller->topics_max);
+    if (rc < 0) {
+        return mill_fail(report, rc, "control: out of memory");
+    }
+    random(random_context, controller->topics.key, sizeof(controller->topics.key));
+    rc = mill_map_writer_open(map, &controller->writer, report);
+    if (rc < 0) {
+        mill_controller_close(controller);
+    }
+    return rc;
+}
+
+void mill_controller_close(struct mill_controller *controller)
+{
+    mill_topics_clear(&controller->topics);
+    mill_map_writer_close(controller->writer);
+    controller->writer = NULL;
+}
+
+static int load_topic(void *context, const struct mill_meta_topic *kept)
+{
+    struct mill_controller *controller = context;
+    const struct mill_map_topic *record = kept->record;
+    struct mill_topic *topic =
+        mill_topic_new(record->name, record->name_length, record->partitions_count);
+    if (!topic) {
+        return -ENOMEM;
+    }
+    memcpy(topic->record, record,
+           sizeof(*record) + record->partitions_count * sizeof(record->partitions[0]));
+    for (uint32_t i = 0; i < kept->configs_count; i++) {
+        int rc = mill_topic_set_config(topic, kept->configs[i].name, kept->configs[i].value);
+        if (rc < 0) {
+            mill_topic_free(topic);
+            return rc;
+        }
+    }
+    mill_settings_resolve(controller->config, topic);
+    mill_topics_link(&controller->topics, topic);
+    return 0;
+}
+
+static void random_id(const struct mill_controller *controller, struct mill_uuid *ret_id)
+{
+    do {
+        controller->random(controller->random_context, ret_id->b, sizeof(ret_id->b));
+        /* Version 4 of RFC 9562, as Kafka makes them; 0 and 1 are reserved there. */
+        ret_id->b[6] = (uint8_t)((ret_id->b[6] & 0x0f) | 0x40);
+        ret_id->b[8] = (uint8_t)((ret_id->b[8] & 0x3f) | 0x80);
+        /* A text that begins with '-' looks like an option on a command line. */
+    } while ((ret_id->b[0] & 0xfc) == 0xf8);
+}
+
+int mill_controller_load(struct mill_controller *controller, struct mill_report *report)
+{
+    const struct mill_meta_calls *calls = controller->meta.calls;
+    void *store = controller->meta.store;
+    struct mill_uuid fresh;
+    random_id(controller, &fresh);
+    int rc = calls->broker(store, controller->node_id, report);
+    if (rc == 0) {
+        rc = calls->cluster_id(store, &fresh, &controller->cluster_id, report);
+    }
+    if (rc == 0) {
+        rc = calls->load(store, load_topic, controller, report);
+        if (rc == -ENOMEM) {
+            return mill_fail(report, rc, "control: out of memory");
+        }
+    }
+    return rc;
+}
+
+static int publish_cluster(struct mill_controller *controller, struct mill_report *report)
+{
+    const struct mill_config_listener *listeners = NULL;
+    uint32_t count = mill_config_listeners(controller->config, &listeners);
+    struct mill_map_cluster *cluster = calloc(1, sizeof(*cluster) + sizeof(struct mill_map_broker));
+    if (!cluster) {
+        return mill_fail(report, -ENOMEM, "control: out of memory");
+    }
+    char id[MILL_UUID_TEXT_BYTES];
+    mill_uuid_format(&controller->cluster_id, id);
+    memcpy(cluster->cluster_id, id, sizeof(id));
+    cluster->controller_id = controller->node_id;
+    cluster->brokers_count = 1;
+    cluster->auto_create = mill_config_bool(controller->config, MILL_KEY_AUTO_CREATE_TOPICS_ENABLE);
+    struct mill_map_broker *broker = &cluster->brokers[0];
+    broker->node_id = controller->node_id;
+    broker->endpoints_count = MILL_MIN(count, (uint32_t)MILL_MAP_LISTENERS_MAX);
+    for (uint32_t i = 0; i < broker->endpoints_count; i++) {
+        struct mill_map_endpoint *endpoint = &broker->endpoints[i];
+        static_assert(sizeof(endpoint->listener) == sizeof(listeners->name), "same room");
+        static_assert(sizeof(endpoint->host) == sizeof(listeners->advertised_host), "same room");
+        memcpy(endpoint->listener, listeners[i].name, sizeof(endpoint->listener));
+        memcpy(endpoint->host, listeners[i].advertised_host, sizeof(endpoint->host));
+        endpoint->port = listeners[i].advertised_port;
+    }
+    const struct mill_map_cluster *old = mill_map_cluster_read(controller->map);
+    int rc = 0;
+    if (!old || old->brokers_count != 1 ||
+        memcmp(old, cluster, sizeof(*cluster) + sizeof(*broker)) != 0) {
+        rc = mill_map_put_cluster(controller->writer, cluster);
+    }
+    free(cluster);
+    return rc < 0 ? mill_fail(report, rc, "partition map: no room for the cluster record") : 0;
+}
+
+/* True when the map holds the topic as it is. */
+static bool is_published(const struct mill_controller *controller, const struct mill_topic *topic)
+{
+    const struct mill_map_topic *there = mill_map_topic_by_id(controller->map, &topic->record->id);
+    if (!there) {
+        return false;
+    }
+    topic->record->slot = there->slot;
+    return there->partitions_count == topic->record->partitions_count &&
+           memcmp(there, topic->record,
+                  sizeof(*there) + there->partitions_count * sizeof(struct mill_map_partition)) ==
+               0;
+}
+
+static int publish_topics(struct mill_controller *controller, bool deleting,
+                          struct mill_report *report)
+{
+    for (struct mill_topic *topic = controller->topics.first; topic; topic = topic->next) {
+        bool is_deleting = (topic->record->flags & MILL_TOPIC_DELETING) != 0;
+        if (is_deleting != deleting || is_published(controller, topic)) {
+            continue;
+        }
+        int rc = mill_map_put_topic(controller->writer, topic->record);
+        if (rc < 0) {
+            return mill_fail(report, rc, "partition map: no room for topic %s",
+                             topic->record->name);
+        }
+    }
+    return 0;
+}
+
+int mill_controller_publish(struct mill_controller *controller, struct mill_report *report)
+{
+    int rc = publish_cluster(controller, report);
+    /* What the map has and the store does not: the store was put back to an older copy. The files
+     * are not touched, and somebody must hear of it. */
+    for (uint32_t slot = 0; slot < mill_map_slots(controller->map); slot++) {
+        const struct mill_map_topic *there = mill_map_topic_at(controller->map, slot);
+        if (there && !mill_topics_by_id(&controller->topics, &there->id)) {
+            mill_log_line(MILL_LEVEL_WARN, "control.topic-unknown",
+                          "a topic of the partition map is not in the metadata store topic=%s",
+                          there->name);
+            struct mill_uuid id = there->id;
+            int removed = mill_map_remove_topic(controller->writer, &id);
+            MILL_UNUSED(removed);
+        }
+    }
+    /* Those being deleted first, so that a serving topic of the same name has the name. */
+    if (rc == 0) {
+        rc = publish_topics(controller, true, report);
+    }
+    return rc == 0 ? publish_topics(controller, false, report) : rc;
+}
+
+/* --- creation ----------------------------------------------------------------------------------
+ */
+
+static void refuse(struct mill_create *item, int16_t error, const char *message)
+{
+    item->error = error;
+    item->message = message;
+}
+
+static void place(const struct mill_controller *controller, struct mill_topic *topic)
+{
+    for (uint32_t i = 0; i < topic->record->partitions_count; i++) {
+        /* One broker here: it leads everything. A cluster's placement walks its brokers. */
+        topic->record->partitions[i] = (struct mill_map_partition){
+            .leader = controller->node_id,
+            .replicas_count = 1,
+            .isr_count = 1,
+            .replicas = {controller->node_id},
+            .isr_bits = 1,
+        };
+    }
+}
+
+static bool check_configs(struct mill_create *item, struct mill_pool *pool)
+{
+    struct mill_report report = {0};
+    for (uint32_t i = 0; i < item->configs_count; i++) {
+        const char *name = item->configs[i].name;
+        const char *value = item->configs[i].value;
+        enum mill_key key = mill_key_find(MILL_SCOPE_TOPIC, name);
+        if (key == MILL_KEY_COUNT) {
+            const char *near = mill_key_nearest(MILL_SCOPE_TOPIC, name);
+            refuse(item, MILL_KERR_INVALID_CONFIG,
+                   mill_pool_text(pool, "unknown topic setting %s%s%s%s", name,
+                                  near ? ", did you mean " : "", near ? near : "",
+                                  near ? "?" : ""));
+            return false;
+        }
+        if (!value) {
+            refuse(item, MILL_KERR_INVALID_CONFIG,
+                   mill_pool_text(pool, "null is no value for topic setting %s", name));
+            return false;
+        }
+        if (mill_key_check(key, value, &report) < 0) {
+            refuse(item, MILL_KERR_INVALID_CONFIG,
+                   mill_pool_text(pool, "invalid value %s for topic setting %s: %s", value, name,
+                                  report.text));
+            return false;
+        }
+        if (mill_topic_set_config(item->topic, mill_key_info(key)->name, value) < 0) {
+            refuse(item, MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool check_name(const struct mill_controller *controller, struct mill_create *item,
+                       struct mill_pool *pool)
+{
+    const char *fault = mill_topic_name_fault(item->name, item->name_length);
+    if (fault) {
+        refuse(item, MILL_KERR_INVALID_TOPIC_EXCEPTION, fault);
+        return false;
+    }
+    if (mill_topics_by_name(&controller->topics, item->name, item->name_length)) {
+        refuse(item, MILL_KERR_TOPIC_ALREADY_EXISTS,
+               mill_pool_text(pool, "topic %s exists already", item->name));
+        return false;
+    }
+    const struct mill_topic *other =
+        mill_topics_colliding(&controller->topics, item->name, item->name_length);
+    if (other) {
+        refuse(item, MILL_KERR_INVALID_TOPIC_EXCEPTION,
+               mill_pool_text(pool, "topic %s collides in metric names with topic %s", item->name,
+                              other->record->name));
+        return false;
+    }
+    return true;
+}
+
+static bool check_numbers(const struct mill_controller *controller, struct mill_create *item,
+                          struct mill_pool *pool, uint32_t *ret_partitions)
+{
+    int64_t partitions = item->partitions;
+    int64_t replicas = item->replication_factor;
+    if (item->assigned) {
+        *ret_partitions = (uint32_t)item->assignment_count;
+        return true;
+    }
+    if (partitions == -1) {
+        partitions = mill_config_int(controller->config, MILL_KEY_NUM_PARTITIONS);
+    }
+    if (replicas == -1) {
+        replicas = mill_config_int(controller->config, MILL_KEY_DEFAULT_REPLICATION_FACTOR);
+    }
+    if (partitions <= 0) {
+        refuse(item, MILL_KERR_INVALID_PARTITIONS, "a topic has at least one partition");
+        return false;
+    }
+    if (replicas <= 0) {
+        refuse(item, MILL_KERR_INVALID_REPLICATION_FACTOR, "a partition has at least one replica");
+        return false;
+    }
+    if (replicas > 1) {
+        refuse(item, MILL_KERR_INVALID_REPLICATION_FACTOR,
+               mill_pool_text(pool, "replication factor %lld is above the number of brokers, 1",
+                              (long long)replicas));
+        return false;
+    }
+    *ret_partitions = (uint32_t)MILL_MIN(partitions, (int64_t)INT32_MAX);
+    return true;
+}
+
+static bool check_limits(struct mill_controller *controller, struct mill_create *item,
+                         struct mill_pool *pool, uint32_t partitions, uint64_t more_topics,
+                         uint64_t more_partitions)
+{
+    if (partitions > MILL_CONTROL_TOPIC_PARTITIONS_MAX ||
+        controller->topics.partitions_count + more_partitions + partitions >
+            MILL_CONTROL_PARTITIONS_MAX) {
+        controller->counters.partitions_full++;
+        refuse(item, MILL_KERR_POLICY_VIOLATION,
+               mill_pool_text(pool, "too many partitions: at most %d per topic and %d together",
+                              MILL_CONTROL_TOPIC_PARTITIONS_MAX, MILL_CONTROL_PARTITIONS_MAX));
+        return false;
+    }
+    if (controller->topics.count + more_topics >= controller->topics_max) {
+        controller->counters.topics_full++;
+        refuse(item, MILL_KERR_POLICY_VIOLATION,
+               mill_pool_text(pool, "too many topics: at most %u", controller->topics_max));
+        return false;
+    }
+    return true;
+}
+
+static bool check_create(struct mill_controller *controller, struct mill_create *item,
+                         struct mill_pool *pool, uint64_t more_topics, uint64_t more_partitions)
+{
+    uint32_t partitions = 0;
+    if (item->error != 0 || !check_name(controller, item, pool) ||
+        !check_numbers(controller, item, pool, &partitions) ||
+        !check_limits(controller, item, pool, partitions, more_topics, more_partitions)) {
+        return false;
+    }
+    item->topic = mill_topic_new(item->name, item->name_length, partitions);
+    if (!item->topic) {
+        refuse(item, MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
+        return false;
+    }
+    if (!check_configs(item, pool)) {
+        return false;
+    }
+    place(controller, item->topic);
+    if (item->assigned) {
+        memcpy(item->topic->record->partitions, item->assignment,
+               partitions * sizeof(item->assignment[0]));
+    }
+    random_id(controller, &item->topic->record->id);
+    mill_settings_resolve(controller->config, item->topic);
+    return true;
+}
+
+/* Puts a committed topic into the map; when there is no room it is taken out of the store again. */
+static void publish_created(struct mill_controller *controller, struct mill_create *item)
+{
+    int rc = mill_map_put_topic(controller->writer, item->topic->record);
+    if (rc == 0) {
+        mill_topics_link(&controller->topics, item->topic);
+        item->created = true;
+        item->id = item->topic->record->id;
+        controller->counters.topics_created++;
+        return;
+    }
+    controller->counters.map_full++;
+    refuse(item, MILL_KERR_POLICY_VIOLATION, "the partition map is full");
+    rc = controller->meta.calls->remove_topic(controller->meta.store, &item->topic->record->id,
+                                              &controller->report);
+    if (rc < 0) {
+        /* It stays in the store and is served once the map has room: say what is known. */
+        refuse(item, store_failure(controller, rc), "the partition map is full");
+    }
+}
+
+void mill_controller_create(struct mill_controller *controller, struct mill_create *items,
+                            uint32_t items_count, bool validate_only, struct mill_pool *pool)
+{
+    struct mill_meta_topic *kept = mill_pool_take(pool, items_count * sizeof(*kept));
+    uint32_t kept_count = 0;
+    uint64_t partitions = 0;
+    for (uint32_t i = 0; i < items_count; i++) {
+        struct mill_create *item = &items[i];
+        if (!kept) {
+            refuse(item, MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
+        } else if (check_create(controller, item, pool, kept_count, partitions)) {
+            partitions += item->topic->record->partitions_count;
+            kept[kept_count++] =
+                (struct mill_meta_topic){.record = item->topic->record,
+                                         .configs = item->topic->configs,
+                                         .configs_count = item->topic->configs_count};
+        }
+    }
+    if (validate_only || kept_count == 0) {
+        return;
+    }
+    int rc = controller->meta.calls->add_topics(controller->meta.store, kept, kept_count,
+                                                &controller->report);
+    int16_t error = rc < 0 ? store_failure(controller, rc) : 0;
+    for (uint32_t i = 0; i < items_count; i++) {
+        if (items[i].error != 0) {
+            continue;
+        }
+        if (rc < 0) {
+            refuse(&items[i], error, mill_pool_text(pool, "%s", controller->report.text));
+        } else {
+            publish_created(controller, &items[i]);
+        }
+    }
+}
+
+/* --- deletion ----------------------------------------------------------------------------------
+ */
+
+int16_t mill_controller_delete(struct mill_controller *controller, struct mill_topic **topics,
+                               uint32_t topics_count)
+{
+    struct mill_uuid *ids = calloc(MILL_MAX(topics_count, 1u), sizeof(*ids));
+    if (!ids) {
+        return MILL_KERR_UNKNOWN_SERVER_ERROR;
+    }
+    for (uint32_t i = 0; i < topics_count; i++) {
+        ids[i] = topics[i]->record->id;
+    }
+    int rc = controller->meta.calls->mark_deleting(controller->meta.store, ids, topics_count,
+                                                   &controller->report);
+    free(ids);
+    if (rc < 0) {
+        return store_failure(controller, rc);
+    }
+    for (uint32_t i = 0; i < topics_count; i++) {
+        topics[i]->record->flags |= MILL_TOPIC_DELETING;
+        controller->topics.deleting_count++;
+        controller->counters.topics_deleted++;
+        rc = mill_map_put_topic(controller->writer, topics[i]->record);
+        if (rc < 0) {
+            controller->counters.map_full++; /* mill_controller_sweep tries again */
+        }
+    }
+    return MILL_KERR_NONE;
+}
+
+bool mill_controller_note(struct mill_controller *controller,
+                          const struct mill_event_partition *event)
+{
+    struct mill_topic *topic = mill_topics_by_id(&controller->topics, &event->topic_id);
+    return topic && mill_topic_note_state(topic, event->partition, event->state);
+}
+
+uint32_t mill_controller_sweep(struct mill_controller *controller)
+{
+    uint32_t removed = 0;
+    struct mill_topic *next = NULL;
+    for (struct mill_topic *topic = controller->topics.first;
+         topic && controller->topics.deleting_count > 0; topic = next) {
+        next = topic->next;
+        if ((topic->record->flags & MILL_TOPIC_DELETING) == 0) {
+            continue;
+        }
+        if (topic->gone_count < topic->record->partitions_count) {
+            if (!is_published(controller, topic)) {
+                int rc = mill_map_put_topic(controller->writer, topic->record);
+                controller->counters.map_full += rc < 0 ? 1 : 0;
+            }
+            continue;
+        }
+        int rc = controller->meta.calls->remove_topic(controller->meta.store, &topic->record->id,
+                                                      &controller->report);
+        if (rc < 0) {
+            store_failure(controller, rc);
+            break; /* stays flagged; tried again with the next event or second */
+        }
+        rc = mill_map_remove_topic(controller->writer, &topic->record->id);
+        if (rc < 0 && rc != -ENOENT) {
+            mill_log_line(MILL_LEVEL_WARN, "control.map-remove", "topic=%s error=%d",
+                          topic->record->name, rc);
+        }
+        mill_topics_unlink(&controller->topics, topic);
+        mill_topic_free(topic);
+        controller->counters.topics_gone++;
+        removed++;
+    }
+    return removed;
+}
+
+int mill_controller_take_ids(struct mill_controller *controller, int64_t *ret_first)
+{
+    int rc = controller->meta.calls->take_ids(controller->meta.store, MILL_CONTROL_ID_BLOCK,
+                                              ret_first, &controller->report);
+    if (rc < 0) {
+        store_failure(controller, rc);
+    } else {
+        controller->counters.id_blocks++;
+    }
+    return rc;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What control decides: topics made and deleted, where their partitions lie, their settings,
+ * producer id blocks, and the partition map that tells the cores. A change is committed in the
+ * store first, then published in the map; a failure of the store leaves both as they were.
+ * Control's thread only; no clock, no ring, no socket. */
+#ifndef MILL_CONTROL_CONTROLLER_CONTROLLER_H
+#define MILL_CONTROL_CONTROLLER_CONTROLLER_H
+
+#include "config/config.h"
+#include "control/controller/topics.h"
+#include "control/pool.h"
+
+enum {
+    /* A topic's record is rewritten whole with each change of it. */
+    MILL_CONTROL_TOPIC_PARTITIONS_MAX = 10000,
+    MILL_CONTROL_PARTITIONS_MAX = 200000,
+    MILL_CONTROL_ID_BLOCK = 1000,
+};
+
+#define MILL_CONTROLLER_COUNTERS(X)                                                                \
+    X(topics_created)                                                                              \
+    X(topics_deleted)                                                                              \
+    X(topics_gone)                                                                                 \
+    X(topics_full)                                                                                 \
+    X(partitions_full)                                                                             \
+    X(map_full)                                                                                    \
+    X(store_failed)                                                                                \
+    X(id_blocks)
+
+struct mill_controller_counters {
+#define MILL_CONTROLLER_COUNTER(name) uint64_t name;
+    MILL_CONTROLLER_COUNTERS(MILL_CONTROLLER_COUNTER)
+#undef MILL_CONTROLLER_COUNTER
+};
+
+/* Random bytes: getrandom in the program, a seed in tests. */
+typedef void (*mill_control_random)(void *context, void *ret_bytes, size_t size_bytes);
+
+struct mill_controller {
+    const struct mill_config *config;
+    struct mill_meta meta;
+    struct mill_map *map;
+    struct mill_map_writer *writer;
+    mill_control_random random;
+    void *random_context;
+    int32_t node_id;
+    uint32_t topics_max;
+    struct mill_uuid cluster_id;
+    struct mill_topics topics;
+    struct mill_controller_counters counters;
+    struct mill_report report; /* of the last store failure */
+};
+
+/* Takes config, meta and map, which outlive it. ret: 0, -ENOMEM, -EBADMSG damaged map. */
+int mill_controller_open(struct mill_controller *controller, const struct mill_config *config,
+                         const struct mill_meta *meta, struct mill_map *map,
+                         mill_control_random random, void *random_context,
+                         struct mill_report *report) MILL_WARN_UNUSED;
+/* Reads the store. ret: 0, or the store's error. */
+int mill_controller_load(struct mill_controller *controller,
+                         struct mill_report *report) MILL_WARN_UNUSED;
+/* Makes the map agree with the store; what agrees already is not touched. ret: 0, -ENOSPC. */
+int mill_controller_publish(struct mill_controller *controller,
+                            struct mill_report *report) MILL_WARN_UNUSED;
+void mill_controller_close(struct mill_controller *controller);
+
+/* One topic to be made. In: the upper part. Out: the rest, all texts from the request's pool. */
+struct mill_create {
+    const char *name; /* terminated */
+    uint32_t name_length;
+    int32_t partitions;         /* -1 default */
+    int32_t replication_factor; /* -1 default */
+    bool assigned;              /* partitions and replicas follow from assignment */
+    const struct mill_map_partition *assignment;
+    int32_t assignment_count;
+    const struct mill_meta_config *configs; /* value NULL: null was sent */
+    uint32_t configs_count;
+
+    int16_t error;            /* enum mill_kerr; may be set before: then nothing is done */
+    const char *message;      /* NULL none */
+    struct mill_topic *topic; /* as checked; linked when created, else the caller frees it */
+    struct mill_uuid id;      /* of a created one */
+    bool created;
+};
+
+/* Checks each and, unless validate_only, makes those that passed in one commit. */
+void mill_controller_create(struct mill_controller *controller, struct mill_create *items,
+                            uint32_t items_count, bool validate_only, struct mill_pool *pool);
+
+/* Begins the deletion of topics in one commit. ret: 0, or enum mill_kerr of the store's failure. */
+int16_t mill_controller_delete(struct mill_controller *controller, struct mill_topic **topics,
+                               uint32_t topics_count);
+
+/* A core said something of a partition. ret: true when it changed something. */
+bool mill_controller_note(struct mill_controller *controller,
+                          const struct mill_event_partition *event);
+/* Removes topics whose partitions are all gone. ret: how many. */
+uint32_t mill_controller_sweep(struct mill_controller *controller);
+
+/* ret: 0, or the store's error. */
+int mill_controller_take_ids(struct mill_controller *controller,
+                             int64_t *ret_first) MILL_WARN_UNUSED;
+
+/* --- settings (settings.c)
+ * ------------------------------------------------------------------------ */
+
+/* Value of a topic key: the topic's own, or what the broker gives; NULL when there is none. */
+const char *mill_settings_text(const struct mill_config *config, const struct mill_topic *topic,
+                               enum mill_key key);
+/* config_source of DescribeConfigs: 1 topic, 4 static broker, 5 default. */
+int8_t mill_settings_source(const struct mill_config *config, const struct mill_topic *topic,
+                            enum mill_key key);
+/* Fills record->settings. */
+void mill_settings_resolve(const struct mill_config *config, struct mill_topic *topic);
+
+/* ret: NULL when a topic may be called so, else the reason. */
+const char *mill_topic_name_fault(const char *name, uint32_t length);
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings of topics: the topic's own value, else the broker's (config), and the form in which the
+ * data plane reads them. Pure. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "control/controller/controller.h"
+#include "protocol/batch.h"
+
+const char *mill_settings_text(const struct mill_config *config, const struct mill_topic *topic,
+                               enum mill_key key)
+{
+    const char *own = topic ? mill_topic_config(topic, mill_key_info(key)->name) : NULL;
+    return own ? own : mill_config_text(config, key);
+}
+
+/* True when the configuration file gives the broker key or one of its unit synonyms. */
+static bool broker_gives(const struct mill_config *config, enum mill_key key)
+{
+    struct mill_key_synonym synonyms[MILL_CONFIG_SYNONYMS_MAX];
+    if (key == MILL_KEY_COUNT) {
+        return false;
+    }
+    if (mill_config_is_set(config, key)) {
+        return true;
+    }
+    uint32_t count = mill_key_synonyms(key, synonyms);
+    for (uint32_t i = 0; i < count; i++) {
+        if (mill_config_is_set(config, synonyms[i].key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int8_t mill_settings_source(const struct mill_config *config, const struct mill_topic *topic,
+                            enum mill_key key)
+{
+    const struct mill_key_info *info = mill_key_info(key);
+    if (topic && mill_topic_config(topic, info->name)) {
+        return 1;
+    }
+    return broker_gives(config, info->broker_key) ? 4 : 5;
+}
+
+/* Checked values only: of a request by mill_key_check, of the broker by the configuration. */
+static int64_t number(const struct mill_config *config, const struct mill_topic *topic,
+                      enum mill_key key)
+{
+    const char *text = mill_settings_text(config, topic, key);
+    return text ? strtoll(text, NULL, 10) : 0;
+}
+
+static uint8_t codec_of(const char *text)
+{
+    static const struct {
+        const char *name;
+        uint8_t codec;
+    } codecs[] = {{"uncompressed", MILL_CODEC_NONE},
+                  {"gzip", MILL_CODEC_GZIP},
+                  {"snappy", MILL_CODEC_SNAPPY},
+                  {"lz4", MILL_CODEC_LZ4},
+                  {"zstd", MILL_CODEC_ZSTD}};
+    for (size_t i = 0; i < MILL_COUNT_OF(codecs); i++) {
+        if (strcmp(text, codecs[i].name) == 0) {
+            return codecs[i].codec;
+        }
+    }
+    return 255; /* producer: as it came */
+}
+
+void mill_settings_resolve(const struct mill_config *config, struct mill_topic *topic)
+{
+    const char *policy = mill_settings_text(config, topic, MILL_TOPIC_KEY_CLEANUP_POLICY);
+    const char *time_type =
+        mill_settings_text(config, topic, MILL_TOPIC_KEY_MESSAGE_TIMESTAMP_TYPE);
+    const char *codec = mill_settings_text(config, topic, MILL_TOPIC_KEY_COMPRESSION_TYPE);
+#define NUMBER(id) number(config, topic, MILL_TOPIC_KEY_##id)
+    topic->record->settings = (struct mill_topic_settings){
+        .max_message_bytes = (int32_t)NUMBER(MAX_MESSAGE_BYTES),
+        .min_insync_replicas = (int32_t)NUMBER(MIN_INSYNC_REPLICAS),
+        .timestamp_before_max_ms = NUMBER(MESSAGE_TIMESTAMP_BEFORE_MAX_MS),
+        .timestamp_after_max_ms = NUMBER(MESSAGE_TIMESTAMP_AFTER_MAX_MS),
+        .flush_messages = NUMBER(FLUSH_MESSAGES),
+        .flush_ms = NUMBER(FLUSH_MS),
+        .segment_bytes = NUMBER(SEGMENT_BYTES),
+        .segment_ms = NUMBER(SEGMENT_MS),
+        .index_interval_bytes = (int32_t)NUMBER(INDEX_INTERVAL_BYTES),
+        .segment_index_bytes = (int32_t)NUMBER(SEGMENT_INDEX_BYTES),
+        .retention_ms = NUMBER(RETENTION_MS),
+        .retention_bytes = NUMBER(RETENTION_BYTES),
+        .append_time = time_type && strcmp(time_type, "LogAppendTime") == 0,
+        .compact = policy && strstr(policy, "compact") != NULL,
+        .delete_old = policy && strstr(policy, "delete") != NULL,
+        .compression = codec ? codec_of(codec) : 255,
+    };
+#undef NUMBER
+}
+
+const char *mill_topic_name_fault(const char *name, uint32_t length)
+{
+    if (length == 0) {
+        return "the empty string is not a topic name";
+    }
+    if (length > MILL_TOPIC_NAME_MAX) {
+        return "a topic name has at most 249 characters";
+    }
+    if ((length == 1 && name[0] == '.') || (length == 2 && memcmp(name, "..", 2) == 0)) {
+        return "a topic may not be called \".\" or \"..\"";
+    }
+    for (uint32_t i = 0; i < length; i++) {
+        char c = name[i];
+        bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                    c == '.' || c == '_' || c == '-';
+        if (!good) {
+            return "a topic name has only letters, digits, '.', '_' and '-' of ASCII";
+        }
+    }
+    return NULL;
+}

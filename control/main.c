@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program millrace-control: maps what the supervisor made, opens the store, and steps control
+ * whenever its bell rings or its timer is due. The only file here that knows libuv, signals and the
+ * clock. Exit 0 after SIGTERM, 3 when it can never start like this, 1 otherwise. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "base/check.h"
+#include "base/log_line.h"
+#include "control/control.h"
+
+enum {
+    EXIT_PERMANENT = 3,
+    TURNS_WITHOUT_LOOK = 64, /* between two looks at signals */
+};
+
+struct program {
+    uv_loop_t loop;
+    uv_poll_t bell_poll;
+    uv_timer_t timer;
+    uv_signal_t term;
+    uv_signal_t interrupt;
+    struct mill_control *control;
+    struct mill_bell bell;
+    int exit_code;
+};
+
+/* Number of a descriptor in MILLRACE_FDS ("ipc=3,map=4,..."). ret: -1 absent. */
+static int find_fd(const char *text, const char *name)
+{
+    size_t length = strlen(name);
+    while (text && *text) {
+        if (strncmp(text, name, length) == 0 && text[length] == '=') {
+            return atoi(text + length + 1);
+        }
+        text = strchr(text, ',');
+        text = text ? text + 1 : NULL;
+    }
+    return -1;
+}
+
+static void *map_fd(const char *fds, const char *name, uint64_t *ret_bytes)
+{
+    struct stat info;
+    int fd = find_fd(fds, name);
+    if (fd < 0 || fstat(fd, &info) < 0 || info.st_size <= 0) {
+        return NULL;
+    }
+    void *memory = mmap(NULL, (size_t)info.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    *ret_bytes = (uint64_t)info.st_size;
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void random_bytes(void *context, void *ret_bytes, size_t size_bytes)
+{
+    MILL_UNUSED(context);
+    uint8_t *at = ret_bytes;
+    while (size_bytes > 0) {
+        ssize_t got = getrandom(at, size_bytes, 0);
+        MILL_ASSERT(got > 0 || errno == EINTR);
+        at += got > 0 ? got : 0;
+        size_bytes -= got > 0 ? (size_t)got : 0;
+    }
+}
+
+/* --- the loop ----------------------------------------------------------------------------------
+ */
+
+static void run_turns(struct program *program);
+
+static void on_bell(uv_poll_t *poll, int status, int events)
+{
+    MILL_UNUSED(status);
+    MILL_UNUSED(events);
+    run_turns(poll->data);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    run_turns(timer->data);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    MILL_UNUSED(number);
+    uv_stop(handle->loop);
+}
+
+/* Steps until nothing is left, then goes to sleep: asleep is published before the last look, so a
+ * core that writes after that look rings. */
+static void run_turns(struct program *program)
+{
+    struct mill_report report = {0};
+    uint64_t next_ns = 0;
+    mill_bell_awake(&program->bell);
+    for (int turn = 0;; turn++) {
+        struct mill_now now = mill_now_read();
+        int rc = mill_control_step(program->control, &now, &next_ns, &report);
+        if (rc < 0) {
+            mill_log_line(MILL_LEVEL_ERROR, "control.cannot-start", "%s", report.text);
+            program->exit_code = rc == -ENOSPC || rc == -EIO ? 1 : EXIT_PERMANENT;
+            uv_stop(&program->loop);
+            return;
+        }
+        if (next_ns > now.mono_ns) {
+            mill_bell_asleep(&program->bell);
+            if (!mill_control_has_work(program->control)) {
+                uint64_t wait_ns = next_ns - now.mono_ns;
+                uv_timer_start(&program->timer, on_timer,
+                               (wait_ns + MILL_NS_PER_MS - 1) / MILL_NS_PER_MS, 0);
+                return;
+            }
+            mill_bell_awake(&program->bell);
+        }
+        if (turn >= TURNS_WITHOUT_LOOK) {
+            uv_timer_start(&program->timer, on_timer, 0, 0);
+            return;
+        }
+    }
+}
+
+static int start_loop(struct program *program)
+{
+    int rc = uv_loop_init(&program->loop);
+    if (rc == 0) {
+        rc = uv_poll_init(&program->loop, &program->bell_poll, program->bell.fd);
+    }
+    if (rc == 0) {
+        program->bell_poll.data = program;
+        program->timer.data = program;
+        uv_timer_init(&program->loop, &program->timer);
+        uv_signal_init(&program->loop, &program->term);
+        uv_signal_init(&program->loop, &program->interrupt);
+        uv_signal_start(&program->term, on_signal, SIGTERM);
+        uv_signal_start(&program->interrupt, on_signal, SIGINT);
+        rc = uv_poll_start(&program->bell_poll, UV_READABLE, on_bell);
+    }
+    return rc;
+}
+
+/* --- start -------------------------------------------------------------------------------------
+ */
+
+static int fail_start(const char *what, const struct mill_report *report)
+{
+    mill_log_line(MILL_LEVEL_ERROR, "control.cannot-start", "%s%s%s", what,
+                  report && report->text[0] ? ": " : "", report ? report->text : "");
+    return EXIT_PERMANENT;
+}
+
+MILL_COLD static int open_store(const struct mill_config *config, struct mill_meta *ret_meta,
+                                struct mill_report *report)
+{
+    char file[1024];
+    const char *dir = mill_config_metadata_dir(config);
+    if (mkdir(dir, 0755) < 0 && errno != EEXIST) {
+        return mill_fail(report, -errno, "metadata.dir %s cannot be made: %s", dir,
+                         strerror(errno));
+    }
+    int length = snprintf(file, sizeof(file), "%s/millrace.db", dir);
+    if (length < 0 || (size_t)length >= sizeof(file)) {
+        return mill_fail(report, -ENAMETOOLONG, "metadata.dir is too long a path");
+    }
+    return mill_meta_sqlite_open(file, 0, ret_meta, report);
+}
+
+/* Maps what was inherited and opens control on it. ret: exit code, 0 fine. */
+static int open_control(struct program *program, const struct mill_config *config)
+{
+    struct mill_report report = {0};
+    struct mill_control_options options = {.config = config, .random = random_bytes};
+    const char *fds = getenv(MILL_FDS_VARIABLE);
+    int bells[MILL_MAP_CORES_MAX];
+    uint64_t map_bytes = 0;
+    if (!fds) {
+        return fail_start("this program is started by millrace start", NULL);
+    }
+    options.segment = map_fd(fds, "ipc", &options.segment_bytes);
+    void *map = map_fd(fds, "map", &map_bytes);
+    program->bell.fd = find_fd(fds, "bell.control");
+    if (!options.segment || !map || program->bell.fd < 0) {
+        return fail_start("ipc, map or bell.control is missing in " MILL_FDS_VARIABLE, NULL);
+    }
+    if (mill_ipc_check(options.segment, options.segment_bytes) < 0 ||
+        mill_map_open(map, map_bytes, &options.map) < 0) {
+        return fail_start("the shared memory is not of this version", NULL);
+    }
+    for (uint32_t i = 0; i < options.segment->cores_count; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "bell.core%u", i);
+        bells[i] = find_fd(fds, name);
+        if (bells[i] < 0) {
+            return fail_start("a core's bell is missing in " MILL_FDS_VARIABLE, NULL);
+        }
+    }
+    options.core_bells = bells;
+    program->bell.shared = &options.segment->control_bell;
+    int rc = open_store(config, &options.meta, &report);
+    if (rc < 0) {
+        fail_start("metadata", &report);
+        return rc == -ENOSPC || rc == -EIO ? 1 : EXIT_PERMANENT;
+    }
+    if (mill_control_open(&options, &program->control, &report) < 0) {
+        mill_meta_close(&options.meta);
+        return fail_start("control", &report);
+    }
+    return 0;
+}
+
+static int load_config(int argc, char **argv, struct mill_config **ret_config)
+{
+    const struct mill_config_fault *faults = NULL;
+    if (argc != 3 || strcmp(argv[1], "--config") != 0) {
+        fprintf(stderr, "usage: millrace-control --config FILE\n");
+        return 2;
+    }
+    int rc = mill_config_load(argv[2], NULL, 0, false, ret_config);
+    uint32_t count = mill_config_faults(*ret_config, &faults);
+    for (uint32_t i = 0; i < count; i++) {
+        if (faults[i].error) {
+            mill_log_line(MILL_LEVEL_ERROR, "control.config", "%s:%u: %s: %s", faults[i].file,
+                          faults[i].line, faults[i].key, faults[i].text);
+        }
+    }
+    return rc < 0 ? 2 : 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct program program;
+    struct mill_config *config = NULL;
+    pid_t parent = getppid();
+    mill_log_setup("millrace-control", MILL_LEVEL_INFO);
+    /* The supervisor's end is our end. It may have ended before the call. */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) {
+        return 0;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    int code = load_config(argc, argv, &config);
+    if (code == 0) {
+        code = open_control(&program, config);
+    }
+    if (code == 0) {
+        if (start_loop(&program) == 0) {
+            run_turns(&program);
+            if (program.exit_code == 0) {
+                uv_run(&program.loop, UV_RUN_DEFAULT);
+            }
+            code = program.exit_code;
+        } else {
+            code = fail_start("the event loop cannot be made", NULL);
+        }
+        mill_control_close(program.control);
+    }
+    mill_config_free(config);
+    return code;
+}
