@@ -501,4 +501,6 @@ void mill_port_info(struct mill_port *port, struct mill_port_info *ret_info)
     ret_info->link_up =
         rte_eth_link_get_nowait(port->port_id, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
     ret_info->zero_copy = port->queues[0].segments_max > 1;
+    ret_info->rx_pool_bytes =
+        (uint64_t)port->queues[0].rx_pool->size * port->queues[0].rx_pool->elt_size;
 }

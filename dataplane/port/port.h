@@ -53,7 +53,9 @@ struct mill_port_info {
     uint8_t mac[6];
     uint16_t mtu;
     bool link_up;
-    bool zero_copy; /* references are sent in place */
+    bool zero_copy;         /* references are sent in place */
+    uint64_t rx_pool_bytes; /* of one queue: what its receive buffers cost, in the unit of
+                             * mill_buf.charge_bytes (bound of what net/ may hold) */
 };
 
 struct mill_port;
@@ -74,9 +76,10 @@ void mill_eal_stop(void);
 int mill_port_thread_register(void) MILL_WARN_UNUSED;
 void mill_port_thread_unregister(void);
 
-/* Creates the device, configures queues and pools, registers the arena, starts it. loans[q] and
- * arena belong to the core that will own queue q. ret: 0, or negative with device, reason and
- * remedy. */
+/* Creates the device, configures queues and pools, starts it. loans[q] and arena belong to the core
+ * that will own queue q. References are sent in place on virtual devices; on a card they are copied
+ * until its DMA map can be proven at start (dataplane.md 3.3). ret: 0, or negative with device,
+ * reason and remedy. */
 int mill_port_open(const struct mill_port_options *options, struct mill_arena *arena,
                    struct mill_loans *const *loans, struct mill_port **ret_port,
                    struct mill_report *report) MILL_WARN_UNUSED;

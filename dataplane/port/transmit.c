@@ -115,6 +115,7 @@ void mill_port_frame_put(void *link, struct mill_frame *frame)
 static bool frame_is_sound(const struct mill_port_queue *queue, const struct mill_frame *frame)
 {
     uint64_t sum = 0;
+    MILL_DASSERT(frame->pieces_count <= MILL_FRAME_PIECES_MAX);
     for (uint16_t i = 0; i < frame->pieces_count; i++) {
         const struct mill_ref *ref = &frame->pieces[i];
         uint64_t end = ((uint64_t)ref->extent << MILL_EXTENT_UNIT_SHIFT) + ref->pos_bytes;
@@ -123,15 +124,14 @@ static bool frame_is_sound(const struct mill_port_queue *queue, const struct mil
         }
         sum += ref->size_bytes;
     }
-    bool tso = (frame->flags & MILL_FRAME_TSO) != 0;
-    uint64_t limit = tso ? UINT16_MAX : queue->frame_bytes_max;
+    uint64_t limit = queue->frame_bytes_max;
 #ifdef MILL_MUTANT_PORT_OVERSIZE
     limit = UINT16_MAX;
 #endif
-    return frame->pieces_count <= MILL_FRAME_PIECES_MAX && sum == frame->pieces_bytes &&
-           frame->header_bytes >= MILL_PORT_ETHERNET_BYTES &&
+    /* caps.tso_bytes_max is 0: a frame that wants to be segmented was never asked for. */
+    return sum == frame->pieces_bytes && frame->header_bytes >= MILL_PORT_ETHERNET_BYTES &&
            frame->header_bytes <= frame->header_capacity && frame->header_bytes + sum <= limit &&
-           (!tso || queue->link.caps.tso_bytes_max > 0);
+           (frame->flags & MILL_FRAME_TSO) == 0;
 }
 
 /* Bytes from address to where a huge page may end, at most one mbuf's worth. */
@@ -200,10 +200,6 @@ static void fill_sums(const struct mill_port_queue *queue, const struct mill_fra
             sum_ipv4(frame);
         }
     }
-    if ((frame->flags & MILL_FRAME_TSO) != 0) {
-        mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_SEG | RTE_MBUF_F_TX_IPV4;
-        mbuf->tso_segsz = frame->segment_bytes;
-    }
     if ((frame->flags & MILL_FRAME_CSUM_TCP) != 0) {
         if (queue->offload_tcp) {
             mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_CKSUM | RTE_MBUF_F_TX_IPV4;
@@ -216,14 +212,13 @@ static void fill_sums(const struct mill_port_queue *queue, const struct mill_fra
 /* --- building -----------------------------------------------------------------------------------
  */
 
-/* Copies the references behind the headers, for drivers that cannot follow a chain. */
-static bool linearise(struct mill_port_queue *queue, const struct mill_frame *frame,
+/* Copies the references behind the headers, for drivers that cannot follow a chain. A header mbuf
+ * has room for a whole frame. */
+static void linearise(struct mill_port_queue *queue, const struct mill_frame *frame,
                       struct rte_mbuf *mbuf)
 {
     uint8_t *to = frame->header + frame->header_bytes;
-    if (frame->header_bytes + frame->pieces_bytes > queue->header_room) {
-        return false; /* a TSO frame on a port that was promised none */
-    }
+    MILL_DASSERT(frame->header_bytes + frame->pieces_bytes <= queue->header_room);
     for (uint16_t i = 0; i < frame->pieces_count; i++) {
         const struct mill_ref *ref = &frame->pieces[i];
         memcpy(to, mill_ref_data(queue->arena_base, ref), ref->size_bytes);
@@ -231,7 +226,6 @@ static bool linearise(struct mill_port_queue *queue, const struct mill_frame *fr
     }
     mbuf->data_len = (uint16_t)(frame->header_bytes + frame->pieces_bytes);
     mill_port_count(&queue->bytes_linearised, frame->pieces_bytes);
-    return true;
 }
 
 static void attach(struct mill_port_queue *queue, const struct mill_frame *frame,
@@ -286,8 +280,8 @@ static int build(struct mill_port_queue *queue, struct mill_frame *frame)
     fill_sums(queue, frame, mbuf);
     if (chain) {
         attach(queue, frame, mbuf, exts);
-    } else if (frame->pieces_count > 0 && !linearise(queue, frame, mbuf)) {
-        return -EMSGSIZE;
+    } else if (frame->pieces_count > 0) {
+        linearise(queue, frame, mbuf);
     }
     return 0;
 }

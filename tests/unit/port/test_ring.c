@@ -212,6 +212,7 @@ static void test_linearised_bytes_are_equal_and_counted(void **state)
     assert_false(info.zero_copy);
     mill_port_info(ring->port[1], &info);
     assert_true(info.zero_copy);
+    assert_true(info.rx_pool_bytes > 4096ull * 2048);
 }
 
 /* Frames that can never be sent are dropped, counted, and hold nothing. */
@@ -221,7 +222,7 @@ static void test_unsound_frames_are_dropped_and_counted(void **state)
     open_pair(ring);
     uint64_t used = counters_of(ring->port[0]).mbufs_used;
     struct mill_ref most[2] = {test_ref(0, 1000), test_ref(8192, 460)};
-    for (uint32_t fault = 0; fault < 5; fault++) {
+    for (uint32_t fault = 0; fault < 6; fault++) {
         struct mill_frame *frame = make(ring, most, 2);
         switch (fault) {
         case 0: /* one byte over the MTU */
@@ -238,6 +239,9 @@ static void test_unsound_frames_are_dropped_and_counted(void **state)
         case 3: /* an empty piece */
             frame->pieces[0].size_bytes = 0;
             frame->pieces_bytes = 460;
+            break;
+        case 4: /* segmentation, which no port offers */
+            frame->flags |= MILL_FRAME_TSO;
             break;
         default: /* shorter than an Ethernet header */
             frame->header_bytes = 13;
