@@ -17,6 +17,9 @@ enum mill_ksock_engine {
     MILL_KSOCK_EPOLL,
 };
 
+/* Zero fields take their defaults. A quarter of the receive buffers is kept for streams that hold
+ * none; of the rest a stream may hold a quarter of what is free. So a stream alone gets its whole
+ * window when rx_buffers * rx_buffer_bytes is at least eight times rx_window_max. */
 struct mill_ksock_config {
     enum mill_ksock_engine engine;
     uint32_t connections_max;            /* default 16384 */
@@ -49,9 +52,10 @@ void mill_ksock_config_defaults(struct mill_ksock_config *config);
  * connection that was never opened are not resident. */
 uint64_t mill_ksock_memory_bytes(const struct mill_ksock_config *config);
 
-/* Takes all memory. The thread of the first step or wait becomes the owner.
+/* Takes all memory. The thread of the first step or wait becomes the owner. An AUTO that fell back
+ * to epoll leaves in report why.
  * ret: 0, -EINVAL (a limit, named in report), -ENOMEM, -EPERM or -ENOSYS (engine asked for is
- * forbidden here), -errno. */
+ *      forbidden here), -errno. */
 int mill_ksock_create(const struct mill_ksock_config *config, struct mill_loans *loans,
                       uint8_t *arena_base, const struct mill_stream_events *events, void *context,
                       struct mill_ksock **ret_ksock, struct mill_report *report) MILL_WARN_UNUSED;

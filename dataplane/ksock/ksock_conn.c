@@ -170,6 +170,9 @@ static uint32_t expire(struct mill_ksock *ksock, struct mill_ksock_list *list)
         if (conn->deadline_ns > ksock->now_ns) {
             break;
         }
+#ifdef MILL_MUTANT_KSOCK_NO_TIMEOUT
+        break;
+#endif
         ksock->counters.timeouts++;
         mill_ksock_conn_end(conn, MILL_END_TIMEOUT);
         count++;
@@ -188,7 +191,9 @@ void mill_ksock_conn_accepted(struct mill_ksock *ksock, uint32_t listener, int f
 {
     struct mill_ksock_conn *conn = mill_ksock_conn_new(ksock, fd);
     if (!conn) {
+#ifndef MILL_MUTANT_KSOCK_REFUSED_UNCOUNTED
         ksock->maker.stats.refused++;
+#endif
         mill_ksock_socket_reset(fd);
         return;
     }
@@ -234,8 +239,9 @@ void mill_ksock_conn_connected(struct mill_ksock_conn *conn, int error)
         return; /* aborted meanwhile */
     }
     if (error < 0) {
+        /* Reported by connected with its reason; no error of this maker. */
         conn->connect_error = error;
-        mill_ksock_conn_failed(conn, error);
+        mill_ksock_conn_end(conn, MILL_END_ERROR);
         return;
     }
     conn->state = MILL_KSOCK_OPEN;
@@ -251,6 +257,11 @@ bool mill_ksock_rx_wanted(const struct mill_ksock_conn *conn)
     if (conn->stream.rx_ended) {
         return false;
     }
+#ifdef MILL_MUTANT_KSOCK_NO_WINDOW
+    if (conn->state == MILL_KSOCK_OPEN) {
+        return !conn->paused;
+    }
+#endif
     if (conn->state == MILL_KSOCK_OPEN) {
         return !conn->paused &&
                conn->stream.rx.size_bytes < mill_ksock_of(conn)->config.rx_window_max;
@@ -264,6 +275,9 @@ bool mill_ksock_rx_allowed(const struct mill_ksock_conn *conn)
 {
     const struct mill_ksock *ksock = mill_ksock_of(conn);
     uint64_t held = conn->stream.rx.charge_bytes;
+#ifdef MILL_MUTANT_KSOCK_NO_RESERVE
+    held = 0; /* everybody may take the last buffer */
+#endif
     if (held == 0) {
         return ksock->rx_free_common > 0 || ksock->rx_free_reserve > 0;
     }

@@ -130,9 +130,7 @@ static void pop(struct mill_ksock_queue *queue, struct mill_loans *loans)
     if (entry->extent != MILL_KSOCK_SMALL) {
         queue->refs_count--;
 #ifdef MILL_MUTANT_KSOCK_LEAK_LOAN
-        if (entry->pos_bytes % 2 == 1) {
-            loans->loaned_bytes -= 0;
-        } else
+        if (entry->pos_bytes % 2 == 0)
 #endif
             mill_loan_give(loans, entry);
     }

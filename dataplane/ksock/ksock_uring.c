@@ -382,6 +382,9 @@ static void enter(struct mill_ksock *ksock)
     }
     /* Relaxed: the flags only say that entering is worth while. */
     unsigned flags = __atomic_load_n(uring->ring.sq.kflags, __ATOMIC_RELAXED);
+#ifdef MILL_MUTANT_KSOCK_ENTER_ALWAYS
+    flags |= IORING_SQ_TASKRUN;
+#endif
     if ((flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) {
         (void)io_uring_submit_and_get_events(&uring->ring);
     }

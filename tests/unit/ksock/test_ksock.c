@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <stdlib.h>
@@ -409,6 +410,53 @@ static void test_step_idle_io_uring_no_system_call(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+/* From here on io_uring_setup answers EPERM, as under most container runtimes. */
+static int forbid_io_uring(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = MILL_COUNT_OF(code), .filter = code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
+        return -errno;
+    }
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 ? 0 : -errno;
+}
+
+static void test_create_io_uring_forbidden_auto_takes_epoll(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (forbid_io_uring() < 0) {
+            _exit(2);
+        }
+        struct mill_ksock_config config = {.engine = MILL_KSOCK_IO_URING, .connections_max = 1};
+        struct mill_loans loans = {0};
+        struct mill_ksock *ksock = NULL;
+        struct mill_report report = {{0}};
+        int error = mill_ksock_create(&config, &loans, NULL, &events, NULL, &ksock, &report);
+        if (error != -EPERM || !strstr(report.text, "kernel.io_uring_disabled")) {
+            _exit(3);
+        }
+        config.engine = MILL_KSOCK_AUTO;
+        error = mill_ksock_create(&config, &loans, NULL, &events, NULL, &ksock, &report);
+        if (error != 0 || mill_ksock_engine(ksock) != MILL_KSOCK_EPOLL) {
+            _exit(4);
+        }
+        mill_ksock_maker(ksock)->ops->destroy(mill_ksock_maker(ksock));
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void test_create_wrong_limit_is_named(void **state)
 {
     (void)state;
@@ -443,6 +491,7 @@ static const struct CMUnitTest all[] = {
     cmocka_unit_test(test_reuse_port_two_makers_listen),
     cmocka_unit_test(test_accept_out_of_descriptors_pauses_then_goes_on),
     cmocka_unit_test(test_step_idle_io_uring_no_system_call),
+    cmocka_unit_test(test_create_io_uring_forbidden_auto_takes_epoll),
     cmocka_unit_test(test_create_wrong_limit_is_named),
 };
 

@@ -106,6 +106,15 @@ static void on_received(void *context, struct mill_stream *stream)
     if (!seen->hold && stream->rx.size_bytes > 0) {
         contract_take(contract, seen);
     }
+    contract->in_call = true;
+    if (seen->abort_in_event) {
+        stream->ops->abort(stream);
+        stream->ops->abort(stream);
+    } else if (seen->close_in_event) {
+        stream->ops->close(stream);
+    }
+    contract->in_call = false;
+    assert_int_equal(seen->closed, 0);
 }
 
 static void on_room(void *context, struct mill_stream *stream)

@@ -62,7 +62,9 @@ struct contract_stream {
     enum mill_stream_end end;
     unsigned rooms;
     bool rx_ended;
-    bool hold;         /* do not consume */
+    bool hold;           /* do not consume */
+    bool abort_in_event; /* in received */
+    bool close_in_event;
     uint64_t received; /* bytes consumed; each was compared with contract_byte */
     uint64_t acked;
 };

@@ -292,6 +292,37 @@ static void test_connect_no_slot_enfile(void **state)
     contract_close(contract);
 }
 
+static void test_abort_inside_event_reports_once_later(void **state)
+{
+    struct contract *contract = contract_open(*state, NULL);
+    int peer = -1;
+    struct contract_stream *seen = contract_pair(contract, &peer);
+    queue_refs(seen, 32);
+    seen->abort_in_event = true;
+    contract_peer_send(contract, peer, 0, 20000);
+    contract_until(contract, seen->closed == 1);
+    assert_int_equal(seen->end, MILL_END_ABORTED);
+    assert_int_equal(contract_loans(contract), 0);
+    contract_turn_ms(contract, 20);
+    contract_close(contract);
+}
+
+static void test_close_inside_event_flushes(void **state)
+{
+    struct contract *contract = contract_open(*state, NULL);
+    int peer = -1;
+    struct contract_stream *seen = contract_pair(contract, &peer);
+    seen->close_in_event = true;
+    queue_refs(seen, 32);
+    contract_peer_send(contract, peer, 0, 100);
+    contract_peer_expect(contract, peer, 0, 32 * UNIT);
+    assert_int_equal(contract_peer_end(contract, peer), 0);
+    contract->fixture->peer_close(contract, peer);
+    contract_until(contract, seen->closed == 1);
+    assert_int_equal(seen->end, MILL_END_CLOSED);
+    contract_close(contract);
+}
+
 /* Slots are used again and nothing of the earlier connection shows. */
 static void test_slots_used_again_are_clean(void **state)
 {
@@ -372,6 +403,8 @@ const struct CMUnitTest contract_life_tests[] = {
     cmocka_unit_test(test_connect_somebody_carries_both_ways),
     cmocka_unit_test(test_connect_nobody_is_refused),
     cmocka_unit_test(test_connect_no_slot_enfile),
+    cmocka_unit_test(test_abort_inside_event_reports_once_later),
+    cmocka_unit_test(test_close_inside_event_flushes),
     cmocka_unit_test(test_slots_used_again_are_clean),
     cmocka_unit_test(test_destroy_with_open_streams_gives_loans_back),
     cmocka_unit_test(test_deadline_idle_never_with_work_now),
