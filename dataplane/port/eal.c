@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -201,10 +202,16 @@ int mill_eal_start(const struct mill_eal_options *options, struct mill_report *r
     int code = rte_eal_init(args.count, args.argv) < 0 ? -rte_errno : 0;
     /* EAL pinned this thread to its lcore's CPU; threads made later would inherit that. */
     (void)pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
+    /* EAL made a folder for files that these modes do not have; a killed process must leave none.
+     */
+    (void)rmdir(rte_eal_get_runtime_dir());
     if (code < 0) {
         return start_failed(options, code, report);
     }
     rte_log_set_global_level(RTE_LOG_WARNING);
+    /* EAL made a folder for files that these modes do not have; a killed process must leave none.
+     */
+    (void)rmdir(rte_eal_get_runtime_dir());
     return 0;
 }
 

@@ -216,7 +216,7 @@ static int child_with_pages(void)
         mill_port_thread_register() != 0) {
         return 52;
     }
-    return access("/var/run/dpdk/mill-test-huge/config", F_OK) == 0 ? 53 : 0;
+    return access("/var/run/dpdk/mill-test-huge", F_OK) == 0 ? 53 : 0;
 }
 
 static void test_start_in_hugepages_leaves_no_file(void **state)
