@@ -244,7 +244,7 @@ static void check_fields(const struct frame *frame, int16_t version)
 static void check_frame(const char *name, const uint8_t *bytes, uint32_t size_bytes)
 {
     static uint8_t again[FRAME_BYTES_MAX];
-    alignas(16) uint8_t message[CODEC_MESSAGE_BYTES_MAX];
+    static alignas(16) uint8_t message[CODEC_MESSAGE_BYTES_MAX];
     struct frame frame = {.name = name};
     struct mill_buf buf;
     struct mill_cursor at = mill_cursor_over(&buf, bytes, size_bytes);
