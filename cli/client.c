@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See client.h. */
+#include "cli/client.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+static int set(rd_kafka_conf_t *conf, const char *key, const char *value)
+{
+    char reason[CLIENT_TEXT_BYTES];
+    if (rd_kafka_conf_set(conf, key, value, reason, sizeof(reason)) != RD_KAFKA_CONF_OK) {
+        return cli_fail(CLI_USAGE, "%s", reason);
+    }
+    return CLI_OK;
+}
+
+/* Errors come back from the calls; only what kills the client is worth a line here. */
+static void on_log(const rd_kafka_t *client, int level, const char *facility, const char *text)
+{
+    MILL_UNUSED(client);
+    if (level <= 3 && strcmp(facility, "FAIL") != 0 && strcmp(facility, "ERROR") != 0) {
+        fprintf(stderr, "millrace: client: %s\n", text);
+    }
+}
+
+rd_kafka_t *client_open(const struct cli_call *call, rd_kafka_type_t type,
+                        const struct client_setting *settings, int *ret_code)
+{
+    return client_open_with(call, type, settings, NULL, NULL, ret_code);
+}
+
+rd_kafka_t *client_open_with(const struct cli_call *call, rd_kafka_type_t type,
+                             const struct client_setting *settings,
+                             void (*on_delivery)(rd_kafka_t *, const rd_kafka_message_t *, void *),
+                             void *opaque, int *ret_code)
+{
+    char reason[CLIENT_TEXT_BYTES];
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    const char *pair;
+    rd_kafka_conf_set_log_cb(conf, on_log);
+    rd_kafka_conf_set_opaque(conf, opaque);
+    if (on_delivery) {
+        rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
+    }
+    *ret_code = set(conf, "bootstrap.servers", cli_value(call, "-b", "127.0.0.1:9092"));
+    for (uint32_t i = 0; settings && settings[i].key && *ret_code == CLI_OK; i++) {
+        *ret_code = set(conf, settings[i].key, settings[i].value);
+    }
+    for (uint32_t i = 0; *ret_code == CLI_OK && (pair = cli_value_at(call, "-X", i)); i++) {
+        char key[CLIENT_TEXT_BYTES];
+        const char *equals = strchr(pair, '=');
+        if (!equals || (size_t)(equals - pair) >= sizeof(key)) {
+            *ret_code = cli_fail(CLI_USAGE, "option -X needs KEY=VALUE, not \"%s\"", pair);
+            break;
+        }
+        snprintf(key, sizeof(key), "%.*s", (int)(equals - pair), pair);
+        *ret_code = set(conf, key, equals + 1);
+    }
+    if (*ret_code != CLI_OK) {
+        rd_kafka_conf_destroy(conf);
+        return NULL;
+    }
+    rd_kafka_t *client = rd_kafka_new(type, conf, reason, sizeof(reason));
+    if (!client) {
+        rd_kafka_conf_destroy(conf);
+        *ret_code = cli_fail(CLI_USAGE, "%s", reason);
+    }
+    return client;
+}
+
+const struct rd_kafka_metadata *client_metadata(rd_kafka_t *client, const char *topic)
+{
+    const struct rd_kafka_metadata *metadata = NULL;
+    rd_kafka_topic_t *handle = topic ? rd_kafka_topic_new(client, topic, NULL) : NULL;
+    if (topic && !handle) {
+        cli_fail(CLI_FAILED, "%s: %s", topic, rd_kafka_err2str(rd_kafka_last_error()));
+        return NULL;
+    }
+    rd_kafka_resp_err_t error =
+        rd_kafka_metadata(client, topic == NULL, handle, &metadata, CLIENT_TIMEOUT_MS);
+    if (handle) {
+        rd_kafka_topic_destroy(handle);
+    }
+    if (error) {
+        cli_fail(CLI_FAILED, "no answer from the broker within %d s: %s", CLIENT_TIMEOUT_MS / 1000,
+                 rd_kafka_err2str(error));
+        return NULL;
+    }
+    return metadata;
+}
+
+/* --- progress -----------------------------------------------------------------------------------
+ */
+
+void progress_start(struct progress *progress)
+{
+    uint64_t now = mill_now_read().mono_ns;
+    *progress = (struct progress){
+        .shown = isatty(STDERR_FILENO), .start_ns = now, .next_ns = now + MILL_NS_PER_S};
+}
+
+void progress_add(struct progress *progress, uint64_t bytes)
+{
+    progress->records++;
+    progress->bytes += bytes;
+}
+
+static void rate_print(const struct progress *progress, uint64_t now_ns, const char *before,
+                       const char *after)
+{
+    double seconds = (double)(now_ns - progress->start_ns) / 1e9;
+    seconds = seconds > 0 ? seconds : 1e-9;
+    fprintf(stderr, "%s%llu records, %.1f MB, %.0f records/s, %.1f MB/s%s", before,
+            (unsigned long long)progress->records, (double)progress->bytes / 1e6,
+            (double)progress->records / seconds, (double)progress->bytes / 1e6 / seconds, after);
+}
+
+void progress_look(struct progress *progress)
+{
+    uint64_t now = progress->shown ? mill_now_read().mono_ns : 0;
+    if (progress->shown && now >= progress->next_ns) {
+        progress->next_ns = now + MILL_NS_PER_S;
+        rate_print(progress, now, "\r", "\033[K");
+    }
+}
+
+void progress_end(struct progress *progress, const char *verb)
+{
+    char before[64];
+    snprintf(before, sizeof(before), "%smillrace: %s ", progress->shown ? "\r\033[K" : "", verb);
+    rate_print(progress, mill_now_read().mono_ns, before, "\n");
+}
+
+/* --- signals ------------------------------------------------------------------------------------
+ */
+
+static void stop_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+}
+
+void signals_hold(void)
+{
+    sigset_t set;
+    stop_signals(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+bool signal_taken(void)
+{
+    sigset_t set;
+    stop_signals(&set);
+    return sigtimedwait(&set, NULL, &(struct timespec){0}) > 0;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A running instance as seen from outside: its run directory, pids, shared counters (read only). */
+#ifndef MILL_CLI_INSTANCE_H
+#define MILL_CLI_INSTANCE_H
+
+#include <sys/types.h>
+
+#include "cli/command.h"
+#include "ipc/counters.h"
+#include "ipc/frames.h"
+
+enum {
+    CLI_PATH_BYTES = 768,
+};
+
+struct instance {
+    char dir[CLI_PATH_BYTES / 2];
+    pid_t supervisor; /* 0: not running */
+    pid_t dataplane;
+    pid_t control;
+    const struct mill_counters *counters; /* NULL until opened */
+    const struct mill_ipc_segment *ipc;   /* NULL: not ours to read */
+};
+
+/* Finds the instance of -c, --set or --dir. ret: 0, or an exit code after cli_fail. supervisor is 0
+ * when nothing runs there. */
+int instance_find(const struct cli_call *call, struct instance *ret_instance) MILL_WARN_UNUSED;
+/* Maps the counters, and ipc when allowed. ret: 0, or an exit code after cli_fail. */
+int instance_open(struct instance *instance) MILL_WARN_UNUSED;
+
+#endif
