@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The data plane in one process; see world.h. */
+#include "tests/sim/world.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    WORLD_NODE_ID = 1,
+    WORLD_ARENA_BYTES = 64 << 20,
+    WORLD_MAP_BYTES = 4 << 20,
+    WORLD_TOPICS_MAX = 64,
+    WORLD_PARTITIONS_MAX = 256,
+    WORLD_RING_BYTES = 1 << 18,
+    WORLD_PEER_RING_BYTES = 1 << 18,
+    WORLD_SCRATCH_BYTES = 1 << 20,
+    WORLD_SETTLE_TURNS = 100000,
+};
+
+static const char world_cluster[] = "AAAAAAAAAAAAAAAAAAAAAQ";
+
+static void *zeroed(uint64_t size_bytes)
+{
+    void *memory = aligned_alloc(4096, mill_round_up(size_bytes, 4096));
+    MILL_ASSERT(memory != NULL);
+    memset(memory, 0, mill_round_up(size_bytes, 4096));
+    return memory;
+}
+
+/* --- segments
+ * -------------------------------------------------------------------------------------- */
+
+static void segments_make(struct world *world)
+{
+    uint64_t ipc_bytes = mill_ipc_bytes(world->cores_count, WORLD_SCRATCH_BYTES);
+    world->ipc_memory = zeroed(ipc_bytes);
+    mill_ipc_format(world->ipc_memory, world->cores_count, WORLD_SCRATCH_BYTES);
+    world->ipc = world->ipc_memory;
+    uint64_t counters_bytes = mill_counters_bytes(world->cores_count);
+    world->counters_memory = zeroed(counters_bytes);
+    mill_counters_format(world->counters_memory, world->cores_count);
+    world->counters = world->counters_memory;
+    struct mill_map_limits limits = {.size_bytes = WORLD_MAP_BYTES, .topics_max = WORLD_TOPICS_MAX};
+    world->map_memory = zeroed(WORLD_MAP_BYTES);
+    mill_map_format(world->map_memory, &limits);
+    MILL_ASSERT_EQ(mill_map_open(world->map_memory, WORLD_MAP_BYTES, &world->map), 0);
+    struct mill_report report;
+    MILL_ASSERT_EQ(mill_map_writer_open(world->map, &world->writer, &report), 0);
+    struct mill_map_cluster *cluster = zeroed(sizeof(*cluster) + sizeof(struct mill_map_broker));
+    snprintf(cluster->cluster_id, sizeof(cluster->cluster_id), "%s", world_cluster);
+    cluster->controller_id = WORLD_NODE_ID;
+    cluster->brokers_count = 1;
+    cluster->brokers[0].node_id = WORLD_NODE_ID;
+    cluster->brokers[0].endpoints_count = 1;
+    snprintf(cluster->brokers[0].endpoints[0].listener, MILL_LISTENER_NAME_BYTES, "SIM");
+    snprintf(cluster->brokers[0].endpoints[0].host, MILL_HOST_BYTES, "127.0.0.1");
+    cluster->brokers[0].endpoints[0].port = 9092;
+    MILL_ASSERT_EQ(mill_map_put_cluster(world->writer, cluster), 0);
+    free(cluster);
+}
+
+/* --- one start
+ * ------------------------------------------------------------------------------------- */
+
+static void say(void *context, int level, const char *id, const char *text)
+{
+    struct world *world = context;
+    MILL_UNUSED(level);
+    MILL_UNUSED(id);
+    MILL_UNUSED(text);
+    world->discards++;
+}
+
+static void arena_start(struct world *world)
+{
+    struct mill_report report = {""};
+    struct mill_arena_options options = {
+        .dir = world->dir,
+        .size_bytes = WORLD_ARENA_BYTES,
+        .nodes = 1,
+        .cores = world->cores_count,
+        .partitions_max = WORLD_PARTITIONS_MAX,
+        .extent_bytes_max = 2 << 20,
+    };
+    bool taken = false;
+    int r = mill_arena_open(&options, &world->arena, &taken, &report);
+    if (r < 0) {
+        fprintf(stderr, "%s\n", report.text);
+    }
+    MILL_ASSERT_EQ(r, 0);
+    r = mill_store_prepare(&mill_file_calls_posix, world->log_dirs, 1, WORLD_NODE_ID, world_cluster,
+                           &report);
+    MILL_ASSERT_EQ(r, 0);
+    r = mill_store_takeup(&mill_file_calls_posix, world->log_dirs, 1, world->arena, taken, say,
+                          world, &world->takeup, &report);
+    MILL_ASSERT_EQ(r, 0);
+}
+
+static struct mill_bell bell_of(struct mill_bell_shared *shared)
+{
+    /* Nobody sleeps here: the word stays 0 and the descriptor is never written. */
+    return (struct mill_bell){.shared = shared, .fd = -1};
+}
+
+static void peers_make(struct world *world)
+{
+    uint32_t n = world->cores_count;
+    uint64_t ring = mill_round_up(mill_ring_bytes(WORLD_PEER_RING_BYTES), 128);
+    world->peers = calloc((size_t)n * n, sizeof(world->peers[0]));
+    world->peer_memory = zeroed(ring * n * n);
+    MILL_ASSERT(world->peers != NULL);
+    for (uint32_t from = 0; from < n; from++) {
+        for (uint32_t to = 0; to < n; to++) {
+            uint8_t *at = (uint8_t *)world->peer_memory + ring * (from * n + to);
+            struct mill_ring_shared *shared = mill_ring_format(at, WORLD_PEER_RING_BYTES);
+            struct mill_core_peer *sender = &world->peers[from * n + to];
+            struct mill_core_peer *receiver = &world->peers[to * n + from];
+            MILL_ASSERT_EQ(mill_ring_attach_producer(&sender->out, shared, ring), 0);
+            MILL_ASSERT_EQ(mill_ring_attach_consumer(&receiver->in, shared, ring), 0);
+            sender->bell = bell_of(&world->ipc->cores[to].bell);
+        }
+    }
+}
+
+static void rings_make(struct world *world, struct world_core *core, struct mill_log_config *log,
+                       struct mill_store_config *store)
+{
+    uint64_t ring = mill_round_up(mill_ring_bytes(WORLD_RING_BYTES), 128);
+    uint8_t *memory = zeroed(ring * 2);
+    core->rings = memory;
+    struct mill_ring_shared *to = mill_ring_format(memory, WORLD_RING_BYTES);
+    struct mill_ring_shared *from = mill_ring_format(memory + ring, WORLD_RING_BYTES);
+    MILL_ASSERT_EQ(mill_ring_attach_producer(&log->store_out, to, ring), 0);
+    MILL_ASSERT_EQ(mill_ring_attach_consumer(&log->store_in, from, ring), 0);
+    MILL_ASSERT_EQ(mill_ring_attach_consumer(&store->in, to, ring), 0);
+    MILL_ASSERT_EQ(mill_ring_attach_producer(&store->out, from, ring), 0);
+    log->store_bell = bell_of(&world->bells[0]);
+    store->core_bell = bell_of(&world->bells[0]);
+}
+
+static void core_start(struct world *world, uint32_t index)
+{
+    struct world_core *core = &world->cores[index];
+    struct mill_report report;
+    uint32_t units = mill_arena_units(world->arena);
+    MILL_ASSERT_EQ(mill_loans_init(&core->loans, units, units), 0);
+    MILL_ASSERT_EQ(mill_extents_create(world->arena, index, -1, &core->extents), 0);
+    struct mill_core_config options = {
+        .index = index,
+        .count = world->cores_count,
+        .node_id = WORLD_NODE_ID,
+        .incarnation = world->incarnation,
+        .limits =
+            {
+                .connections_max = MEM_STREAMS_MAX,
+                .peer_ops_max = 64,
+                .request_bytes_max = 1 << 22,
+                .pinned_bytes_max = 64 << 10,
+                .pinned_total_bytes = 256 << 10,
+                .staged_bytes_max = 4 << 20,
+                .reader_bytes_max = 8 << 20,
+                .stall_timeout_ns = 60 * MILL_NS_PER_S,
+                .control_timeout_ns = MILL_NS_PER_S,
+                .control_frame_bytes_max = 1 << 20,
+                .fetch_bytes_max = 1 << 20,
+            },
+        .arena = world->arena,
+        .extents = core->extents,
+        .loans = &core->loans,
+        .map = world->map,
+        .ipc = world->ipc,
+        .control_bell = bell_of(&world->ipc->control_bell),
+        .peers = world->cores_count > 1 ? &world->peers[index * world->cores_count] : NULL,
+        .shared = &world->counters->cores[index],
+        .listeners_count = 1,
+        .listeners = {"SIM"},
+    };
+    options.log.limits = (struct mill_log_limits){
+        .partitions_max = WORLD_PARTITIONS_MAX,
+        .producers_max = 256,
+        .watches_max = 1024,
+        .dirty_max_bytes = 8 << 20,
+        .producer_expiration_ms = 86400000,
+    };
+    struct mill_store_config store = {
+        .files = &mill_file_calls_posix,
+        .log_dirs = world->log_dirs,
+        .log_dirs_count = 1,
+        .node_id = WORLD_NODE_ID,
+        .cluster_id = world_cluster,
+        .arena = world->arena,
+        .open_files_max = 16,
+        .producers_max = 256,
+        .producer_expiration_ms = 86400000,
+    };
+    rings_make(world, core, &options.log, &store);
+    MILL_ASSERT_EQ(mill_store_create(&store, &core->store, &report), 0);
+    MILL_ASSERT_EQ(mill_core_create(&options, &core->core), 0);
+    core->maker = mem_maker_create(&core->loans, mill_arena_base(world->arena), &mill_core_events,
+                                   core->core, mill_random_next(&world->random));
+    mill_core_add_maker(core->core, mem_maker_base(core->maker), NULL, 0);
+}
+
+static void start(struct world *world)
+{
+    world->incarnation = mill_random_next(&world->random) | 1;
+    arena_start(world);
+    peers_make(world);
+    for (uint32_t i = 0; i < world->cores_count; i++) {
+        core_start(world, i);
+    }
+    for (uint32_t turn = 0; turn < WORLD_SETTLE_TURNS; turn++) {
+        bool ready = true;
+        world_turn(world, MILL_NS_PER_MS);
+        for (uint32_t i = 0; i < world->cores_count; i++) {
+            ready = ready && mill_core_ready(world->cores[i].core);
+        }
+        if (ready) {
+            return;
+        }
+    }
+    MILL_ASSERT(false); /* never ready */
+}
+
+void world_open(struct world *world, uint32_t cores_count, uint64_t seed)
+{
+    *world = (struct world){.cores_count = cores_count, .seed = seed};
+    world->random.state = seed;
+    world->now = (struct mill_now){.mono_ns = MILL_NS_PER_S, .wall_ms = 1700000000000};
+    snprintf(world->dir, sizeof(world->dir), "/dev/shm/millrace-test-%d-XXXXXX", (int)getpid());
+    MILL_ASSERT(mkdtemp(world->dir) != NULL);
+    snprintf(world->log_dir, sizeof(world->log_dir), "%s/log", world->dir);
+    world->log_dirs[0] = world->log_dir;
+    world->bells = zeroed(sizeof(world->bells[0]));
+    segments_make(world);
+    start(world);
+}
+
+/* --- the end of a start
+ * ---------------------------------------------------------------------------- */
+
+/* A killed process frees nothing in an orderly way: private memory is dropped as it is. */
+static void forget(struct world *world)
+{
+    for (uint32_t i = 0; i < world->cores_count; i++) {
+        struct world_core *core = &world->cores[i];
+        mill_core_destroy(core->core); /* frees memory; writes nothing to arena or files */
+        mill_extents_destroy(core->extents);
+        mill_loans_fini(&core->loans);
+        free(core->rings);
+        *core = (struct world_core){0};
+    }
+    free(world->peers);
+    free(world->peer_memory);
+}
+
+void world_crash(struct world *world)
+{
+    for (uint32_t i = 0; i < world->cores_count; i++) {
+        mill_store_abandon(world->cores[i].store);
+    }
+    forget(world);
+    mill_arena_close(world->arena, false);
+    start(world);
+}
+
+static void stop(struct world *world)
+{
+    world->store_stopped = false;
+    for (uint32_t i = 0; i < world->cores_count; i++) {
+        mill_core_stop(world->cores[i].core);
+    }
+    for (uint32_t turn = 0; turn < WORLD_SETTLE_TURNS; turn++) {
+        bool stopped = true;
+        world_turn(world, MILL_NS_PER_MS);
+        for (uint32_t i = 0; i < world->cores_count; i++) {
+            stopped = stopped && mill_core_stopped(world->cores[i].core);
+        }
+        if (stopped) {
+            break;
+        }
+        MILL_ASSERT_LT(turn + 1, (uint32_t)WORLD_SETTLE_TURNS);
+    }
+    for (uint32_t i = 0; i < world->cores_count; i++) {
+        mill_store_close(world->cores[i].store, world->now);
+    }
+    forget(world);
+    mill_arena_close(world->arena, true);
+}
+
+void world_restart(struct world *world)
+{
+    stop(world);
+    start(world);
+}
+
+static int remove_one(const char *path, const struct stat *status, int type, struct FTW *where)
+{
+    MILL_UNUSED(status);
+    MILL_UNUSED(type);
+    MILL_UNUSED(where);
+    return remove(path);
+}
+
+void world_close(struct world *world)
+{
+    stop(world);
+    mill_map_writer_close(world->writer);
+    mill_map_close(world->map);
+    free(world->ipc_memory);
+    free(world->map_memory);
+    free(world->counters_memory);
+    free(world->bells);
+    nftw(world->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* --- turning
+ * --------------------------------------------------------------------------------------- */
+
+uint32_t world_turn(struct world *world, uint64_t step_ns)
+{
+    uint32_t work = 0;
+    uint64_t by = 1 + mill_random_next(&world->random) % step_ns;
+    world->now.mono_ns += by;
+    world->now.wall_ms = 1700000000000 + (int64_t)(world->now.mono_ns / MILL_NS_PER_MS);
+    uint32_t first = mill_random_below(&world->random, world->cores_count);
+    for (uint32_t n = 0; n < world->cores_count; n++) {
+        struct world_core *core = &world->cores[(first + n) % world->cores_count];
+        if (!world->store_stopped && mill_random_below(&world->random, 2) == 0) {
+            work += mill_store_step(core->store, world->now);
+        }
+        work += mill_core_step(core->core, world->now);
+    }
+    mill_map_reclaim(world->writer);
+    return work;
+}
+
+void world_settle(struct world *world, uint32_t limit)
+{
+    for (uint32_t idle = 0; limit > 0 && idle < 16; limit--) {
+        idle = world_turn(world, MILL_NS_PER_MS) == 0 ? idle + 1 : 0;
+    }
+}
+
+struct mill_topic_settings world_settings(void)
+{
+    return (struct mill_topic_settings){
+        .max_message_bytes = 1048588,
+        .min_insync_replicas = 1,
+        .timestamp_before_max_ms = INT64_MAX,
+        .timestamp_after_max_ms = INT64_MAX,
+        .flush_messages = INT64_MAX,
+        .flush_ms = INT64_MAX,
+        .segment_bytes = 1 << 20,
+        .segment_ms = 604800000,
+        .index_interval_bytes = 4096,
+        .segment_index_bytes = 10485760,
+        .retention_ms = -1,
+        .retention_bytes = -1,
+        .delete_old = 1,
+        .compression = 255,
+    };
+}
+
+void world_topic(struct world *world, const char *name, uint32_t partitions,
+                 const struct mill_topic_settings *settings)
+{
+    struct mill_map_topic *topic =
+        zeroed(sizeof(*topic) + partitions * sizeof(topic->partitions[0]));
+    for (size_t i = 0; i < sizeof(topic->id.b); i++) {
+        topic->id.b[i] = (uint8_t)mill_random_next(&world->random);
+    }
+    topic->partitions_count = partitions;
+    topic->settings = *settings;
+    topic->name_length = (uint16_t)strlen(name);
+    memcpy(topic->name, name, strlen(name));
+    for (uint32_t i = 0; i < partitions; i++) {
+        topic->partitions[i].leader = WORLD_NODE_ID;
+        topic->partitions[i].replicas_count = 1;
+        topic->partitions[i].isr_count = 1;
+        topic->partitions[i].replicas[0] = WORLD_NODE_ID;
+        topic->partitions[i].isr_bits = 1;
+    }
+    MILL_ASSERT_EQ(mill_map_put_topic(world->writer, topic), 0);
+    free(topic);
+    for (uint32_t turn = 0; turn < WORLD_SETTLE_TURNS; turn++) {
+        bool ready = true;
+        world_turn(world, MILL_NS_PER_MS);
+        for (uint32_t i = 0; i < world->cores_count; i++) {
+            ready = ready && mill_core_ready(world->cores[i].core);
+        }
+        if (ready && turn > 4) {
+            return;
+        }
+    }
+    MILL_ASSERT(false); /* never served */
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A whole data plane inside one process, on virtual time: cores, stores and the segments that a
+ * supervisor would make, joined by the real rings; streams in memory; the test plays the clients
+ * and, through the real map writer, control's decisions. A crash throws every private structure
+ * away and builds anew on the same arena and files, as a killed process would find them.
+ */
+#ifndef MILL_TESTS_SIM_WORLD_H
+#define MILL_TESTS_SIM_WORLD_H
+
+#include "base/random.h"
+#include "dataplane/core/core.h"
+#include "dataplane/store/store.h"
+#include "tests/sim/mem_stream.h"
+
+enum {
+    WORLD_CORES_MAX = 4,
+    WORLD_ANSWER_BYTES = 4 << 20,
+};
+
+struct world_core {
+    struct mill_core *core;
+    struct mill_store *store;
+    struct mill_extents *extents;
+    struct mill_loans loans;
+    struct mem_maker *maker;
+    void *rings;
+};
+
+struct world {
+    char dir[128]; /* arena and log folders, removed at the end */
+    char log_dir[160];
+    const char *log_dirs[1];
+    uint32_t cores_count;
+    uint64_t seed;
+    uint64_t incarnation;
+    struct mill_random random;
+    struct mill_now now;
+    struct mill_arena *arena;
+    void *ipc_memory;
+    void *map_memory;
+    void *counters_memory;
+    void *peer_memory;
+    struct mill_ipc_segment *ipc;
+    struct mill_map *map;
+    struct mill_map_writer *writer;
+    struct mill_counters *counters;
+    struct mill_core_peer *peers;
+    struct mill_bell_shared *bells;
+    struct world_core cores[WORLD_CORES_MAX];
+    struct mill_takeup_result takeup;
+    uint64_t discards;  /* lines that a take-up said */
+    bool store_stopped; /* stores make no step: what is appended stays in extents only */
+};
+
+/* Makes folders under /dev/shm, segments, an empty map with a cluster record, and starts the cores.
+ */
+void world_open(struct world *world, uint32_t cores_count, uint64_t seed);
+/* Publishes a topic and turns until every partition serves. */
+void world_topic(struct world *world, const char *name, uint32_t partitions,
+                 const struct mill_topic_settings *settings);
+/* Usual settings of a topic. */
+struct mill_topic_settings world_settings(void);
+/* One turn of everything, in seeded order; time moves by up to step_ns. ret: work done. */
+uint32_t world_turn(struct world *world, uint64_t step_ns);
+/* Turns until nothing has work, at most limit turns. */
+void world_settle(struct world *world, uint32_t limit);
+/* kill -9: every private structure is forgotten (not closed); then a new start on what is left. */
+void world_crash(struct world *world);
+/* Clean stop and start. */
+void world_restart(struct world *world);
+void world_close(struct world *world);
+
+/* A client of one connection on one core. */
+struct world_client {
+    struct world *world;
+    uint32_t core;
+    struct mem_peer *peer;
+    int32_t correlation;
+    uint8_t *answer;       /* WORLD_ANSWER_BYTES */
+    uint32_t answer_bytes; /* gathered */
+};
+
+void world_connect(struct world *world, struct world_client *client, uint32_t core);
+void world_disconnect(struct world_client *client);
+/* Sends a frame made of header and an encoded body. */
+void world_send(struct world_client *client, int16_t key, int16_t version, const void *body,
+                uint32_t body_bytes);
+/* Takes what is there. ret: true when one whole answer is in answer (behind its size: correlation
+ * id and body); the next call begins the next. */
+bool world_answer(struct world_client *client, uint32_t *ret_bytes);
+/* Turns until an answer is there; fails the test after many turns. ret: its bytes behind the size.
+ */
+uint32_t world_await(struct world_client *client);
+
+/* Produce v7 and Fetch v7 by hand, independent of the codec. Values are numbered. */
+struct world_produced {
+    int16_t error;
+    int64_t base_offset;
+};
+void world_produce_send(struct world_client *client, const char *topic, int32_t partition,
+                        int64_t producer_id, int32_t sequence, uint64_t first_value, uint32_t count,
+                        uint32_t padding);
+struct world_produced world_produced_read(const struct world_client *client, const char *topic);
+/* Fetches from offset; checks each batch's CRC and each value against its number.
+ * ret: next offset; *ret_values: how many records; error in *ret_error. */
+int64_t world_fetch(struct world_client *client, const char *topic, int32_t partition,
+                    int64_t offset, uint32_t bytes_max, uint64_t *ret_first_value,
+                    uint64_t *ret_values, int16_t *ret_error);
+
+#endif
