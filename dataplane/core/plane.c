@@ -284,14 +284,14 @@ static int net_open(struct mill_plane *plane, uint32_t port_index, uint16_t list
         return 0;
     }
     const struct mill_link *link = mill_port_link(plane->ports[port_index], 0);
-    struct mill_port_counters counters;
-    mill_port_counters(plane->ports[port_index], &counters);
+    struct mill_port_info info;
+    mill_port_info(plane->ports[port_index], &info);
     struct mill_net_config config = {
         .address = from->address,
         .prefix_bits = from->prefix_bits,
         .gateway = from->gateway,
         .rx_window_max = RX_WINDOW_BYTES,
-        .rx_budget_bytes = counters.mbufs_total * 2048 / 2,
+        .rx_budget_bytes = info.rx_pool_bytes / 2,
         .user_timeout_ms =
             (uint32_t)mill_config_int(plane->config, MILL_KEY_CONNECTION_STALL_TIMEOUT_MS),
     };

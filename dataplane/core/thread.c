@@ -93,6 +93,7 @@ static void *core_run(void *argument)
     }
     atomic_store_explicit(&thread->shared->cpu, thread->cpu, memory_order_relaxed);
     atomic_store_explicit(&thread->shared->tid, (uint32_t)gettid(), memory_order_relaxed);
+    bool registered = thread->ports_count > 0 && mill_port_thread_register() == 0;
     mill_map_reader_state(mill_core_map(core), mill_core_index(core), true);
     struct mill_now now = mill_now_read();
     uint64_t last_work_ns = now.mono_ns;
@@ -130,6 +131,9 @@ static void *core_run(void *argument)
     }
     mill_core_publish(core, now);
     mill_map_reader_state(mill_core_map(core), mill_core_index(core), false);
+    if (registered) {
+        mill_port_thread_unregister();
+    }
     atomic_store_explicit(&thread->done, true, memory_order_release);
     return NULL;
 }
