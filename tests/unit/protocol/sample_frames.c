@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prints a complete request of every API and served version, one a line, without the size field:
+ *     KEY VERSION HEX
+ * Contents are what a client would send about partition 0 of topic "frames"; a Produce carries a
+ * valid batch of one record. tests/faults/frames.py cuts these frames. One function per API fills
+ * the message; an API of the table without a function here ends the program with 1, so that a new
+ * one cannot be forgotten. */
+#include <stdio.h>
+
+#include "base/crc32c.h"
+#include "protocol/batch.h"
+#include "protocol/messages.h"
+
+enum {
+    FRAME_BYTES_MAX = 1024,
+    RECORD_BYTES = 8,
+    BATCH_BYTES = MILL_BATCH_HEADER_BYTES + RECORD_BYTES,
+    CORRELATION_ID = 7,
+    TIMEOUT_MS = 1000,
+    FETCH_BYTES = 4096,
+    TOPIC_RESOURCE = 2, /* resource type of DescribeConfigs */
+};
+
+static const char topic_name[] = "frames";
+static const int64_t now_ms = 1700000000000;
+
+/* --- arrays of one element
+ * --------------------------------------------------------------------------------------------- */
+
+static struct mill_warray one(mill_warray_get get)
+{
+    return (struct mill_warray){.count = 1, .get = get};
+}
+
+static void get_topic_name(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_wstr *name = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    *name = mill_wstr_of(topic_name);
+}
+
+static void get_zero(const void *context, int32_t index, void *ret_element)
+{
+    int32_t *value = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    *value = 0;
+}
+
+/* --- Produce
+ * --------------------------------------------------------------------------------------------- */
+
+/* One record without key: length, attributes, both deltas, null key, value of one byte, no
+ * headers. */
+static const uint8_t record[RECORD_BYTES] = {14, 0, 0, 0, 1, 2, 'x', 0};
+
+static const uint8_t *sample_batch(void)
+{
+    static uint8_t bytes[BATCH_BYTES];
+    struct mill_batch_wire *wire = (struct mill_batch_wire *)bytes;
+    wire->batch_length = be32_make(BATCH_BYTES - MILL_BATCH_PREFIX_BYTES);
+    wire->partition_leader_epoch = be32_make(UINT32_MAX);
+    wire->magic = 2;
+    wire->base_timestamp = be64_make((uint64_t)now_ms);
+    wire->max_timestamp = be64_make((uint64_t)now_ms);
+    wire->producer_id = be64_make(UINT64_MAX);
+    wire->producer_epoch = be16_make(UINT16_MAX);
+    wire->base_sequence = be32_make(UINT32_MAX);
+    wire->records_count = be32_make(1);
+    for (uint32_t i = 0; i < RECORD_BYTES; i++) {
+        bytes[MILL_BATCH_HEADER_BYTES + i] = record[i];
+    }
+    wire->crc =
+        be32_make(mill_crc32c(bytes + MILL_BATCH_SUMMED_AT, BATCH_BYTES - MILL_BATCH_SUMMED_AT));
+    return bytes;
+}
+
+static void get_produce_partition(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_produce_request_topic_data_partition_data *partition = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    partition->records = (struct mill_wrecords){.length = BATCH_BYTES, .ptr = sample_batch()};
+}
+
+static void get_produce_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_produce_request_topic_data *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partition_data = one(get_produce_partition);
+}
+
+static int produce(struct mill_writer *to, int16_t version)
+{
+    struct mill_produce_request message;
+    mill_produce_request_defaults(&message);
+    message.transactional_id = mill_wstr_of(NULL);
+    message.acks = -1;
+    message.timeout_ms = TIMEOUT_MS;
+    message.topic_data = one(get_produce_topic);
+    return mill_produce_request_encode(to, version, &message);
+}
+
+/* --- Fetch
+ * --------------------------------------------------------------------------------------------- */
+
+static void get_fetch_partition(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_fetch_request_topics_partitions *partition = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    partition->partition_max_bytes = FETCH_BYTES;
+}
+
+static void get_fetch_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_fetch_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->topic = mill_wstr_of(topic_name);
+    topic->partitions = one(get_fetch_partition);
+}
+
+static void get_forgotten(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_fetch_request_forgotten_topics_data *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->topic = mill_wstr_of(topic_name);
+    topic->partitions = one(get_zero);
+}
+
+static int fetch(struct mill_writer *to, int16_t version)
+{
+    struct mill_fetch_request message;
+    mill_fetch_request_defaults(&message);
+    message.min_bytes = 1;
+    message.max_bytes = FETCH_BYTES;
+    message.topics = one(get_fetch_topic);
+    message.forgotten_topics_data = one(get_forgotten);
+    message.rack_id = mill_wstr_of("rack");
+    message.cluster_id = mill_wstr_of("cluster");
+    return mill_fetch_request_encode(to, version, &message);
+}
+
+/* --- ListOffsets, OffsetForLeaderEpoch
+ * --------------------------------------------------------------------------------------------- */
+
+static void get_list_partition(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_list_offsets_request_topics_partitions *partition = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    partition->timestamp = now_ms;
+}
+
+static void get_list_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_list_offsets_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partitions = one(get_list_partition);
+}
+
+static int list_offsets(struct mill_writer *to, int16_t version)
+{
+    struct mill_list_offsets_request message;
+    mill_list_offsets_request_defaults(&message);
+    message.replica_id = -1;
+    message.topics = one(get_list_topic);
+    return mill_list_offsets_request_encode(to, version, &message);
+}
+
+static void get_epoch_partition(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_for_leader_epoch_request_topics_partitions *partition = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    partition->leader_epoch = 0;
+}
+
+static void get_epoch_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_for_leader_epoch_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->topic = mill_wstr_of(topic_name);
+    topic->partitions = one(get_epoch_partition);
+}
+
+static int offset_for_leader_epoch(struct mill_writer *to, int16_t version)
+{
+    struct mill_offset_for_leader_epoch_request message;
+    mill_offset_for_leader_epoch_request_defaults(&message);
+    message.topics = one(get_epoch_topic);
+    return mill_offset_for_leader_epoch_request_encode(to, version, &message);
+}
+
+/* --- Metadata, ApiVersions, DescribeCluster, FindCoordinator
+ * --------------------------------------------------------------------------------------------- */
+
+static void get_metadata_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_metadata_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+}
+
+static int metadata(struct mill_writer *to, int16_t version)
+{
+    struct mill_metadata_request message;
+    mill_metadata_request_defaults(&message);
+    message.topics = one(get_metadata_topic);
+    return mill_metadata_request_encode(to, version, &message);
+}
+
+static int api_versions(struct mill_writer *to, int16_t version)
+{
+    struct mill_api_versions_request message;
+    mill_api_versions_request_defaults(&message);
+    message.client_software_name = mill_wstr_of("sample");
+    message.client_software_version = mill_wstr_of("1.0");
+    return mill_api_versions_request_encode(to, version, &message);
+}
+
+static int describe_cluster(struct mill_writer *to, int16_t version)
+{
+    struct mill_describe_cluster_request message;
+    mill_describe_cluster_request_defaults(&message);
+    return mill_describe_cluster_request_encode(to, version, &message);
+}
+
+static int find_coordinator(struct mill_writer *to, int16_t version)
+{
+    struct mill_find_coordinator_request message;
+    mill_find_coordinator_request_defaults(&message);
+    message.key = mill_wstr_of(topic_name);
+    message.coordinator_keys = one(get_topic_name);
+    return mill_find_coordinator_request_encode(to, version, &message);
+}
+
+static int init_producer_id(struct mill_writer *to, int16_t version)
+{
+    struct mill_init_producer_id_request message;
+    mill_init_producer_id_request_defaults(&message);
+    message.transactional_id = mill_wstr_of(NULL);
+    message.transaction_timeout_ms = TIMEOUT_MS;
+    return mill_init_producer_id_request_encode(to, version, &message);
+}
+
+/* --- CreateTopics, DeleteTopics, DescribeConfigs
+ * --------------------------------------------------------------------------------------------- */
+
+static void get_assignment(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_create_topics_request_topics_assignments *assignment = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    assignment->broker_ids = one(get_zero);
+}
+
+static void get_config(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_create_topics_request_topics_configs *config = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    config->name = mill_wstr_of("retention.ms");
+    config->value = mill_wstr_of("1000");
+}
+
+static void get_new_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_create_topics_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->num_partitions = -1; /* the assignment tells */
+    topic->replication_factor = -1;
+    topic->assignments = one(get_assignment);
+    topic->configs = one(get_config);
+}
+
+static int create_topics(struct mill_writer *to, int16_t version)
+{
+    struct mill_create_topics_request message;
+    mill_create_topics_request_defaults(&message);
+    message.topics = one(get_new_topic);
+    message.timeout_ms = TIMEOUT_MS;
+    message.validate_only = true;
+    return mill_create_topics_request_encode(to, version, &message);
+}
+
+static void get_old_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_delete_topics_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+}
+
+static int delete_topics(struct mill_writer *to, int16_t version)
+{
+    struct mill_delete_topics_request message;
+    mill_delete_topics_request_defaults(&message);
+    message.topics = one(get_old_topic);
+    message.topic_names = one(get_topic_name);
+    message.timeout_ms = TIMEOUT_MS;
+    return mill_delete_topics_request_encode(to, version, &message);
+}
+
+static void get_key(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_wstr *key = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    *key = mill_wstr_of("retention.ms");
+}
+
+static void get_resource(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_describe_configs_request_resources *resource = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    resource->resource_type = TOPIC_RESOURCE;
+    resource->resource_name = mill_wstr_of(topic_name);
+    resource->configuration_keys = one(get_key);
+}
+
+static int describe_configs(struct mill_writer *to, int16_t version)
+{
+    struct mill_describe_configs_request message;
+    mill_describe_configs_request_defaults(&message);
+    message.resources = one(get_resource);
+    return mill_describe_configs_request_encode(to, version, &message);
+}
+
+/* --- all of them
+ * --------------------------------------------------------------------------------------------- */
+
+static const struct sample {
+    int16_t key;
+    int (*encode)(struct mill_writer *to, int16_t version);
+} samples[] = {
+    {0, produce},           {1, fetch},
+    {2, list_offsets},      {3, metadata},
+    {10, find_coordinator}, {18, api_versions},
+    {19, create_topics},    {20, delete_topics},
+    {22, init_producer_id}, {23, offset_for_leader_epoch},
+    {32, describe_configs}, {60, describe_cluster},
+};
+
+static const struct sample *find_sample(int16_t key)
+{
+    for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
+        if (samples[i].key == key) {
+            return &samples[i];
+        }
+    }
+    return NULL;
+}
+
+/* ret: 0, or what the encoder or the frame refused. */
+static int print_frame(const struct sample *sample, int16_t version)
+{
+    uint8_t bytes[FRAME_BYTES_MAX];
+    struct mill_writer to;
+    const struct mill_request_header header = {.api_key = sample->key,
+                                               .api_version = version,
+                                               .correlation_id = CORRELATION_ID,
+                                               .client_id = mill_wstr_of("sample")};
+    mill_writer_init(&to, bytes, sizeof(bytes), NULL, 0);
+    mill_wire_request_begin(&to, &header);
+    int error = sample->encode(&to, version);
+    int64_t size_bytes = mill_wire_request_finish(&to);
+    if (error || size_bytes < 0) {
+        return error ? error : (int)size_bytes;
+    }
+    printf("%d %d ", sample->key, version);
+    for (int64_t at = MILL_FRAME_SIZE_BYTES; at < size_bytes; at++) {
+        printf("%02x", bytes[at]);
+    }
+    putchar('\n');
+    return 0;
+}
+
+int main(void)
+{
+    for (uint32_t i = 0; i < mill_apis_count; i++) {
+        const struct mill_api *api = &mill_apis[i];
+        const struct sample *sample = find_sample(api->key);
+        if (!sample) {
+            fprintf(stderr, "sample_frames: no sample of %s (%d)\n", api->name, api->key);
+            return 1;
+        }
+        for (int16_t version = api->version_min; version <= api->version_max; version++) {
+            int error = print_frame(sample, version);
+            if (error) {
+                fprintf(stderr, "sample_frames: %s version %d: error %d\n", api->name, version,
+                        error);
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
