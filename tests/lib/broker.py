@@ -82,6 +82,7 @@ class Broker:
         self.port = free_port()
         self.process = None
         self.ready = ""
+        self.arenas = set()
         listeners = f"LOCAL://127.0.0.1:{self.port}"
         values = {
             "node.id": "1",
@@ -128,6 +129,7 @@ class Broker:
                 raise AssertionError(f"no ready line; exit {self.process.poll()}")
             time.sleep(0.01)
         self.ready = self.ready.strip()
+        self.note_arena()
         return self
 
     def stop(self, timeout=15):
@@ -189,17 +191,13 @@ class Broker:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def arena_dirs(self):
-        found = []
-        for root in ("/dev/hugepages", "/dev/shm"):
-            if os.path.isdir(root):
-                found += [os.path.join(root, name) for name in os.listdir(root)
-                          if name.startswith("millrace-") and name.endswith(self.instance_hash())]
-        return found
+        """Folders of this instance's arena, as millraced had them mapped after the last start."""
+        return [path for path in self.arenas if os.path.isdir(path)]
 
-    def instance_hash(self):
-        text = run(os.path.join(self.build, "millrace"), "check", "-c", self.config, "--instance",
-                   check=False).strip()
-        return text.rsplit("-", 1)[-1] if text else "none"
+    def note_arena(self):
+        with open(f"/proc/{self.pid('millraced')}/maps", encoding="ascii") as maps:
+            paths = {line.split()[-1] for line in maps if "/millrace-" in line and "arena" in line}
+        self.arenas |= {os.path.dirname(path) for path in paths}
 
     def forget_arena(self):
         for path in self.arena_dirs():
