@@ -15,7 +15,6 @@ void mill_metadata_begin(struct mill_controller *controller, struct mill_admin_r
         return;
     }
     request->outcome = MILL_OUTCOME_AGAIN;
-    request->wait_until_ns = request->head.deadline_ns;
     if (!in.allow_auto_topic_creation || in.topics.count <= 0 ||
         !mill_config_bool(controller->config, MILL_KEY_AUTO_CREATE_TOPICS_ENABLE)) {
         request->ready = true;

@@ -196,6 +196,9 @@ int mill_controller_publish(struct mill_controller *controller, struct mill_repo
     if (rc == 0) {
         rc = publish_topics(controller, true, report);
     }
+#ifdef MILL_MUTANT_CONTROL_START_UNPUBLISHED
+    return rc;
+#endif
     return rc == 0 ? publish_topics(controller, false, report) : rc;
 }
 

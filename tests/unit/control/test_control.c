@@ -408,6 +408,20 @@ static void ask_metadata(struct fake *f, const char *const *names, int32_t count
     assert_int_equal(f->answer_bytes, 0);
 }
 
+/* A core that never serves is told to look before its own deadline. */
+static void test_metadata_unserved_answers_before_deadline(void **state)
+{
+    (void)state;
+    struct fake f;
+    const char *const names[] = {"slow"};
+    fake_open(&f, NULL, 0);
+    f.serve = false;
+    uint64_t before_ns = f.now.mono_ns;
+    ask_metadata(&f, names, 1, true);
+    assert_in_range((f.now.mono_ns - before_ns) / MILL_NS_PER_MS, 800, 990);
+    fake_close(&f);
+}
+
 static void test_metadata_creates_what_may_be(void **state)
 {
     (void)state;
@@ -552,6 +566,7 @@ int main(void)
         cmocka_unit_test(test_control_id_blocks_never_repeat),
         cmocka_unit_test(test_find_coordinator_every_version),
         cmocka_unit_test(test_metadata_creates_what_may_be),
+        cmocka_unit_test(test_metadata_unserved_answers_before_deadline),
         cmocka_unit_test(test_describe_configs_every_version),
         cmocka_unit_test(test_control_cut_frames_close),
     };

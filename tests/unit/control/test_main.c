@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: the program millrace-control starts from what a supervisor passes, serves, sleeps without
+ * cost, ends with 0 at SIGTERM, and refuses what can never start with 3. Method: this test is the
+ * supervisor: shared memory in memfds, MILLRACE_FDS, fork and exec. */
+#include "tests/unit/control/fake_core.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+struct started {
+    char dir[64];
+    char config_file[96];
+    int ipc;
+    int map;
+    int bell_control;
+    int bell_core;
+    struct mill_ipc_segment *segment;
+};
+
+static int make_memory(const char *name, uint64_t size_bytes, void **ret_memory)
+{
+    int fd = memfd_create(name, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)size_bytes), 0);
+    *ret_memory = mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(*ret_memory != MAP_FAILED);
+    return fd;
+}
+
+static void prepare(struct started *s)
+{
+    struct mill_map_limits limits = {.size_bytes = FAKE_MAP_BYTES, .topics_max = FAKE_TOPICS_MAX};
+    uint64_t ipc_bytes = mill_ipc_bytes(1, FAKE_SCRATCH_BYTES);
+    void *memory = NULL;
+    snprintf(s->dir, sizeof(s->dir), "/tmp/mill-control-XXXXXX");
+    assert_non_null(mkdtemp(s->dir));
+    snprintf(s->config_file, sizeof(s->config_file), "%s/c.properties", s->dir);
+    FILE *file = fopen(s->config_file, "w");
+    assert_non_null(file);
+    fprintf(file, "node.id=1\nlog.dirs=%s\nmetadata.dir=%s\n", s->dir, s->dir);
+    fclose(file);
+    s->map = make_memory("map", FAKE_MAP_BYTES, &memory);
+    mill_map_format(memory, &limits);
+    munmap(memory, FAKE_MAP_BYTES);
+    s->ipc = make_memory("ipc", ipc_bytes, &memory);
+    s->segment = memory;
+    mill_ipc_format(memory, 1, FAKE_SCRATCH_BYTES);
+    s->bell_control = eventfd(0, EFD_NONBLOCK);
+    s->bell_core = eventfd(0, EFD_NONBLOCK);
+}
+
+static pid_t start(const struct started *s, bool with_bell)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        char fds[128];
+        char core[32] = "";
+        if (with_bell) {
+            snprintf(core, sizeof(core), ",bell.core0=%d", s->bell_core);
+        }
+        snprintf(fds, sizeof(fds), "ipc=%d,map=%d,bell.control=%d%s", s->ipc, s->map,
+                 s->bell_control, core);
+        setenv(MILL_FDS_VARIABLE, fds, 1);
+        execl(getenv("MILL_CONTROL_PROGRAM"), "millrace-control", "--config", s->config_file,
+              (char *)NULL);
+        _exit(99);
+    }
+    return child;
+}
+
+static void wait_serving(const struct started *s, pid_t child)
+{
+    for (int i = 0; i < 500; i++) {
+        if (atomic_load(&s->segment->control.serving) == 1) {
+            assert_true(atomic_load(&s->segment->control.incarnation) != 0);
+            return;
+        }
+        assert_int_equal(waitpid(child, NULL, WNOHANG), 0);
+        usleep(10000);
+    }
+    fail_msg("control does not serve");
+}
+
+static int end_of(pid_t child)
+{
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void clean(struct started *s)
+{
+    static const char *const names[] = {"c.properties", "millrace.db", "millrace.db-wal",
+                                        "millrace.db-shm"};
+    char path[128];
+    for (size_t i = 0; i < MILL_COUNT_OF(names); i++) {
+        snprintf(path, sizeof(path), "%s/%s", s->dir, names[i]);
+        unlink(path);
+    }
+    rmdir(s->dir);
+    munmap(s->segment, mill_ipc_bytes(1, FAKE_SCRATCH_BYTES));
+    close(s->ipc);
+    close(s->map);
+    close(s->bell_control);
+    close(s->bell_core);
+}
+
+static void test_main_serves_sleeps_and_ends(void **state)
+{
+    (void)state;
+    struct started s = {0};
+    prepare(&s);
+    pid_t child = start(&s, true);
+    wait_serving(&s, child);
+    uint64_t first = atomic_load(&s.segment->control.incarnation);
+    sleep(2);
+    kill(child, SIGKILL);
+    struct rusage usage = {0};
+    assert_int_equal(wait4(child, NULL, 0, &usage), child);
+    /* Start-up and two idle seconds: a loop that spins would have used all of them. */
+    assert_int_equal(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec, 0);
+    assert_true(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec < 500000);
+    child = start(&s, true);
+    while (atomic_load(&s.segment->control.incarnation) == first) {
+        usleep(1000);
+    }
+    wait_serving(&s, child);
+    kill(child, SIGTERM);
+    assert_int_equal(end_of(child), 0);
+    assert_int_equal(atomic_load(&s.segment->control.incarnation), 0);
+    clean(&s);
+}
+
+static void test_main_permanent_faults_exit_3(void **state)
+{
+    (void)state;
+    struct started s = {0};
+    prepare(&s);
+    assert_int_equal(end_of(start(&s, false)), 3);
+    s.segment->magic++;
+    assert_int_equal(end_of(start(&s, true)), 3);
+    s.segment->magic--;
+    char path[128];
+    snprintf(path, sizeof(path), "%s/millrace.db", s.dir);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 500; i++) {
+        fputs("not a database ", file);
+    }
+    fclose(file);
+    assert_int_equal(end_of(start(&s, true)), 3);
+    clean(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_main_serves_sleeps_and_ends),
+        cmocka_unit_test(test_main_permanent_faults_exit_3),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
