@@ -398,7 +398,8 @@ static void relations(struct mill_config *config)
                   "is more than a quarter of the arena (hugepages.size.mb=%s)",
                   values[MILL_KEY_HUGEPAGES_SIZE_MB].text);
     }
-    if (values[MILL_KEY_LOG_DIRTY_MAX_MB].number > values[MILL_KEY_HUGEPAGES_SIZE_MB].number) {
+    if (values[MILL_KEY_LOG_DIRTY_MAX_MB].given &&
+        values[MILL_KEY_LOG_DIRTY_MAX_MB].number > values[MILL_KEY_HUGEPAGES_SIZE_MB].number) {
         fault_key(config, false, MILL_KEY_LOG_DIRTY_MAX_MB,
                   "is more than the arena (hugepages.size.mb=%s), which bounds it",
                   values[MILL_KEY_HUGEPAGES_SIZE_MB].text);
