@@ -529,6 +529,47 @@ static void test_describe_configs_every_version(void **state)
     fake_close(&f);
 }
 
+static void get_same(const void *context, int32_t index, void *element)
+{
+    (void)index;
+    get_described(context, 0, element);
+}
+
+static void describe_many(struct fake *f, int32_t count)
+{
+    const struct described want = {2, "there", NULL, 0};
+    struct mill_describe_configs_request in;
+    mill_describe_configs_request_defaults(&in);
+    in.resources = (struct mill_warray){.count = count, .get = get_same, .context = &want};
+    in.include_synonyms = true;
+    in.include_documentation = true;
+    struct mill_writer writer = fake_begin(f, MILL_API_KEY_DESCRIBE_CONFIGS, 4);
+    assert_int_equal(mill_describe_configs_request_encode(&writer, 4, &in), 0);
+    (void)fake_call(f, &writer, MILL_API_KEY_DESCRIBE_CONFIGS, 4);
+}
+
+/* A long answer travels through the scratch slot; one that is longer than the slot, or a request
+ * with too many elements, closes the connection, and the next request is served. */
+static void test_describe_configs_long_answers(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_open(&f, NULL, 0);
+    assert_int_equal(create_one(&f, "there"), 0);
+    for (int round = 0; round < 3; round++) {
+        describe_many(&f, 120);
+        assert_int_equal(f.outcome, MILL_OUTCOME_BYTES);
+        assert_true(f.answer_bytes > MILL_FRAME_RING_BYTES / 4);
+        describe_many(&f, 2000);
+        assert_int_equal(f.outcome, MILL_OUTCOME_CLOSE);
+        describe_many(&f, 10001);
+        assert_int_equal(f.outcome, MILL_OUTCOME_CLOSE);
+        describe_many(&f, 1);
+        assert_int_equal(f.outcome, MILL_OUTCOME_BYTES);
+    }
+    fake_close(&f);
+}
+
 /* Each prefix of a frame closes the connection or is answered; nothing is read outside of it. */
 static void test_control_cut_frames_close(void **state)
 {
@@ -568,6 +609,7 @@ int main(void)
         cmocka_unit_test(test_metadata_creates_what_may_be),
         cmocka_unit_test(test_metadata_unserved_answers_before_deadline),
         cmocka_unit_test(test_describe_configs_every_version),
+        cmocka_unit_test(test_describe_configs_long_answers),
         cmocka_unit_test(test_control_cut_frames_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
