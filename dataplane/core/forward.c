@@ -282,9 +282,6 @@ static void answer_take(struct mill_core *core, const struct mill_frame_answer *
             mill_conn_abort(core, request->conn);
         }
     }
-    if (answer->scratch) {
-        mill_scratch_release(scratch);
-    }
 }
 
 static uint32_t answers_run(struct mill_core *core)
@@ -292,16 +289,23 @@ static uint32_t answers_run(struct mill_core *core)
     uint32_t work = 0;
     uint32_t kind;
     uint32_t size;
+    bool scratch = false;
     const void *message;
-    while (work < MILL_CONTROL_MESSAGES_PER_TURN &&
+    /* One answer in the scratch slot ends the round: the ring is released before the slot. */
+    while (work < MILL_CONTROL_MESSAGES_PER_TURN && !scratch &&
            (message = mill_ring_next(&core->frames_in, &kind, &size)) != NULL) {
         if (kind == MILL_FRAME_ANSWER && size >= sizeof(struct mill_frame_answer)) {
-            answer_take(core, message, size);
+            const struct mill_frame_answer *answer = message;
+            scratch = answer->scratch != 0;
+            answer_take(core, answer, size);
         }
         work++;
     }
     if (work > 0) {
         mill_ring_release(&core->frames_in);
+    }
+    if (scratch) {
+        mill_scratch_release(&core->ipc_core->scratch_in);
     }
     return work;
 }
