@@ -61,9 +61,6 @@ static bool find_in_path(const char *name, char ret_path[MILL_PROGRAM_PATH_BYTES
 
 void mill_program_find(const char *name, char ret_path[MILL_PROGRAM_PATH_BYTES])
 {
-    /* Beside this program; then as the folders of a build tree lie to each other. */
-    static const char *const folders[] = {"", "/..", "/../supervisor", "/../control",
-                                          "/../dataplane/core"};
     char own[MILL_PROGRAM_PATH_BYTES / 2];
     ssize_t size = readlink("/proc/self/exe", own, sizeof(own) - 1);
     own[MILL_MAX(size, 0)] = '\0';
@@ -71,8 +68,8 @@ void mill_program_find(const char *name, char ret_path[MILL_PROGRAM_PATH_BYTES])
     if (slash) {
         *slash = '\0';
     }
-    for (uint32_t i = 0; i < MILL_COUNT_OF(folders) && slash; i++) {
-        snprintf(ret_path, MILL_PROGRAM_PATH_BYTES, "%s%s/%s", own, folders[i], name);
+    if (slash) {
+        snprintf(ret_path, MILL_PROGRAM_PATH_BYTES, "%s/%s", own, name);
         if (runnable(ret_path)) {
             return;
         }

@@ -18,8 +18,8 @@ void mill_program_fault_text(const struct mill_config_fault *fault, char *ret_te
  * before each. ret: how many errors. */
 uint32_t mill_program_faults(const struct mill_config *config, const char *program, bool warnings);
 
-/* Path of a program of ours: beside this one (installed, or in the build tree), else its bare name
- * as found in PATH, else the path beside this one, so that a message about it names a place. */
+/* Path of a program of ours: beside this one, else as found in PATH, else the path beside this one,
+ * so that a message about it names a place. */
 void mill_program_find(const char *name, char ret_path[MILL_PROGRAM_PATH_BYTES]);
 
 #endif

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the documents that come from the tables of commands and keys: "keys" as markdown, "man1"
+ * as millrace(1), "man5" as millrace.properties(5). Run by the build, not installed. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/command.h"
+#include "config/config.h"
+
+static const char *const type_names[] = {
+    [MILL_CONFIG_BOOL] = "boolean",  [MILL_CONFIG_INT] = "int",
+    [MILL_CONFIG_SHORT] = "short",   [MILL_CONFIG_LONG] = "long",
+    [MILL_CONFIG_DOUBLE] = "double", [MILL_CONFIG_STRING] = "string",
+    [MILL_CONFIG_LIST] = "list",     [MILL_CONFIG_PASSWORD] = "password",
+};
+
+/* What a key may be: its range with unit, or its words. */
+static void values_text(enum mill_config_type type, int64_t min, int64_t max, const char *choices,
+                        const char *unit, char *ret_text, size_t size_bytes)
+{
+    bool number = type == MILL_CONFIG_INT || type == MILL_CONFIG_SHORT ||
+                  type == MILL_CONFIG_LONG || type == MILL_CONFIG_DOUBLE;
+    if (number) {
+        snprintf(ret_text, size_bytes, "%s %lld to %lld%s%s%s%s", type_names[type], (long long)min,
+                 (long long)max, unit[0] ? " " : "", unit, choices ? ", or " : "",
+                 choices ? choices : "");
+    } else {
+        snprintf(ret_text, size_bytes, "%s%s%s", type_names[type], choices ? ": " : "",
+                 choices ? choices : "");
+    }
+}
+
+/* --- markdown ------------------------------------------------------------------------------------
+ */
+
+/* A | would end the cell. */
+static void cell(const char *text, bool code)
+{
+    printf(code && text[0] ? " `" : " ");
+    for (const char *at = text; *at; at++) {
+        printf(*at == '|' ? "\\%c" : "%c", *at);
+    }
+    printf(code && text[0] ? "` |" : " |");
+}
+
+static void row(const char *name, const char *values, const char *preset, const char *help)
+{
+    printf("|");
+    cell(name, true);
+    cell(values, false);
+    cell(preset ? preset : "", true);
+    cell(help, false);
+    printf("\n");
+}
+
+static void heading(const char *title)
+{
+    printf("\n## %s\n\n| key | values | default | meaning |\n|---|---|---|---|\n", title);
+}
+
+static void keys_of(enum mill_config_scope scope, bool in_use)
+{
+    char values[160];
+    char help[512];
+    for (uint32_t i = 0; i < MILL_KEY_COUNT; i++) {
+        const struct mill_key_info *info = mill_key_info((enum mill_key)i);
+        if (info->scope != scope || (scope == MILL_SCOPE_BROKER && info->in_use != in_use)) {
+            continue;
+        }
+        values_text(info->type, info->min, info->max, info->choices, info->unit, values,
+                    sizeof(values));
+        bool broker = info->broker_key < MILL_KEY_COUNT;
+        snprintf(help, sizeof(help), "%s%s%s%s%s%s", info->help, info->alias ? " Also: " : "",
+                 info->alias ? info->alias : "", broker ? " Broker-wide: " : "",
+                 broker ? mill_key_info(info->broker_key)->name : "",
+                 info->in_use || scope == MILL_SCOPE_BROKER ? "" : " No effect yet.");
+        row(info->name, values, info->default_text, help);
+    }
+}
+
+static void print_keys(void)
+{
+    const struct mill_key_family_info *families;
+    uint32_t count = mill_key_families(&families);
+    char values[160];
+    char name[128];
+    printf("# Configuration keys\n\nMade from config/keys.def by cli/docs.c; do not edit.\n");
+    heading("Broker keys that act");
+    keys_of(MILL_SCOPE_BROKER, true);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mill_key_family_info *info = &families[i];
+        values_text(info->type, info->min, info->max, info->choices, info->unit, values,
+                    sizeof(values));
+        snprintf(name, sizeof(name), "%s%s", info->pattern, info->name);
+        row(name, values, info->default_text, info->help);
+    }
+    heading("Kafka's broker keys that are accepted without effect yet");
+    keys_of(MILL_SCOPE_BROKER, false);
+    heading("Topic keys");
+    keys_of(MILL_SCOPE_TOPIC, true);
+}
+
+/* --- manual pages
+ * ---------------------------------------------------------------------------------- */
+
+/* Text of roff: a backslash and a hyphen have meanings, a dot or a quote at the start too. */
+static void roff(const char *text)
+{
+    if (text[0] == '.' || text[0] == '\'') {
+        printf("\\&");
+    }
+    for (const char *at = text; *at; at++) {
+        if (*at == '\\') {
+            printf("\\e");
+        } else if (*at == '-') {
+            printf("\\-");
+        } else {
+            putchar(*at);
+        }
+    }
+}
+
+static void bold_line(const char *before, const char *text, const char *argument)
+{
+    printf(".TP\n%s\\fB", before);
+    roff(text);
+    printf("\\fR%s", argument ? " \\fI" : "");
+    roff(argument ? argument : "");
+    printf("%s\n", argument ? "\\fR" : "");
+}
+
+static void print_man1(void)
+{
+    uint32_t count;
+    const struct cli_command *commands = cli_commands(&count);
+    printf(".\\\" Made from cli/commands.c by cli/docs.c; do not edit.\n.TH MILLRACE 1 \"\" "
+           "\"millrace " MILL_VERSION
+           "\"\n.SH NAME\nmillrace \\- run and ask a Millrace log broker\n"
+           ".SH SYNOPSIS\n.B millrace\n.I COMMAND\n[\\fIOPTION\\fR]...\n.SH COMMANDS\n");
+    for (uint32_t i = 0; i < count; i++) {
+        printf(".SS ");
+        roff(commands[i].name);
+        printf(" ");
+        roff(commands[i].operands);
+        printf("\n");
+        roff(commands[i].summary);
+        printf("\n");
+        for (uint32_t j = 0; j < commands[i].options_count; j++) {
+            bold_line("", commands[i].options[j].name, commands[i].options[j].argument);
+            roff(commands[i].options[j].help);
+            printf("\n");
+        }
+    }
+    printf(".SH EXIT STATUS\n0 fine, 1 failed (machine or broker), 2 wrong use or configuration.\n"
+           ".SH SEE ALSO\n.BR millrace.properties (5)\n");
+}
+
+static void man5_entry(const char *name, const char *values, const char *preset, const char *help)
+{
+    bold_line("", name, NULL);
+    roff(help);
+    printf("\n.br\n");
+    roff(values);
+    printf("; default: ");
+    roff(preset ? preset : "none");
+    printf("\n");
+}
+
+static void man5_keys(enum mill_config_scope scope)
+{
+    char values[160];
+    for (uint32_t i = 0; i < MILL_KEY_COUNT; i++) {
+        const struct mill_key_info *info = mill_key_info((enum mill_key)i);
+        if (info->scope == scope) {
+            values_text(info->type, info->min, info->max, info->choices, info->unit, values,
+                        sizeof(values));
+            man5_entry(info->name, values, info->default_text, info->help);
+        }
+    }
+}
+
+static void print_man5(void)
+{
+    const struct mill_key_family_info *families;
+    uint32_t count = mill_key_families(&families);
+    char values[160];
+    char name[128];
+    printf(".\\\" Made from config/keys.def by cli/docs.c; do not edit.\n.TH MILLRACE.PROPERTIES 5 "
+           "\"\" \"millrace " MILL_VERSION
+           "\"\n.SH NAME\nmillrace.properties \\- configuration of a "
+           "Millrace broker\n.SH DESCRIPTION\nLines of \\fIkey\\fR=\\fIvalue\\fR in the syntax of "
+           "Java's properties. An unknown key is a warning, a wrong value an error.\n.SH BROKER "
+           "KEYS\n");
+    man5_keys(MILL_SCOPE_BROKER);
+    printf(".SH KEYS OF LISTENERS AND PORTS\n");
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mill_key_family_info *info = &families[i];
+        values_text(info->type, info->min, info->max, info->choices, info->unit, values,
+                    sizeof(values));
+        snprintf(name, sizeof(name), "%s%s", info->pattern, info->name);
+        man5_entry(name, values, info->default_text, info->help);
+    }
+    printf(".SH TOPIC KEYS\n");
+    man5_keys(MILL_SCOPE_TOPIC);
+    printf(".SH SEE ALSO\n.BR millrace (1)\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && strcmp(argv[1], "keys") == 0) {
+        print_keys();
+    } else if (argc == 2 && strcmp(argv[1], "man1") == 0) {
+        print_man1();
+    } else if (argc == 2 && strcmp(argv[1], "man5") == 0) {
+        print_man5();
+    } else {
+        fprintf(stderr, "usage: docs keys|man1|man5\n");
+        return 2;
+    }
+    return fflush(stdout) == 0 ? 0 : 1;
+}
