@@ -492,7 +492,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: test_supervisor FAKE_CHILD\n");
         return 2;
     }
-    fake_path = argv[1];
+    fake_path = realpath(argv[1], NULL); /* the links to it lie elsewhere */
+    if (!fake_path) {
+        perror(argv[1]);
+        return 2;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_start_both_serve_prints_serving_listeners),
         cmocka_unit_test(test_stop_signal_ends_data_first_and_cleans),

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: produce and consume move records unchanged and end as asked. Method: the client library's
+ * mock cluster inside this process, standard input and output put on files. */
+#include "tests/unit/test.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <librdkafka/rdkafka.h>
+#include <librdkafka/rdkafka_mock.h>
+
+#include "cli/command.h"
+
+enum {
+    TEXT_BYTES = 800,
+    WORDS_MAX = 24,
+};
+
+struct rig {
+    rd_kafka_t *client;
+    rd_kafka_mock_cluster_t *cluster;
+    const char *brokers;
+};
+
+static int setup(void **state)
+{
+    static struct rig rig;
+    char reason[256];
+    rig.client = rd_kafka_new(RD_KAFKA_PRODUCER, rd_kafka_conf_new(), reason, sizeof(reason));
+    rig.cluster = rd_kafka_mock_cluster_new(rig.client, 1);
+    rig.brokers = rd_kafka_mock_cluster_bootstraps(rig.cluster);
+    *state = &rig;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct rig *rig = *state;
+    rd_kafka_mock_cluster_destroy(rig->cluster);
+    rd_kafka_destroy(rig->client);
+    return 0;
+}
+
+/* Runs a command with input as standard input; its output comes back. */
+static int run(const struct rig *rig, const char *line, const char *input, char output[TEXT_BYTES])
+{
+    char words[TEXT_BYTES];
+    char message[TEXT_BYTES];
+    char *argv[WORDS_MAX];
+    char *rest = NULL;
+    int argc = 0;
+    struct cli_call call;
+    snprintf(words, sizeof(words), "millrace %s -b %s", line, rig->brokers);
+    for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        argv[argc++] = word;
+    }
+    assert_int_equal(cli_parse(argc, argv, &call, message, sizeof(message)), 0);
+    FILE *in = tmpfile();
+    FILE *out = tmpfile();
+    fputs(input, in);
+    rewind(in);
+    fflush(stdout);
+    int saved_in = dup(STDIN_FILENO);
+    int saved_out = dup(STDOUT_FILENO);
+    dup2(fileno(in), STDIN_FILENO);
+    dup2(fileno(out), STDOUT_FILENO);
+    clearerr(stdin);
+    int code = call.command->run(&call);
+    fflush(stdout);
+    dup2(saved_in, STDIN_FILENO);
+    dup2(saved_out, STDOUT_FILENO);
+    close(saved_in);
+    close(saved_out);
+    rewind(out);
+    output[fread(output, 1, TEXT_BYTES - 1, out)] = '\0';
+    fclose(in);
+    fclose(out);
+    return code;
+}
+
+static void test_consume_gives_what_was_produced(void **state)
+{
+    const struct rig *rig = *state;
+    char output[TEXT_BYTES];
+    rd_kafka_mock_topic_create(rig->cluster, "lines", 1, 1);
+    assert_int_equal(run(rig, "produce -t lines", "one\n\nthree", output), 0);
+    assert_int_equal(run(rig, "consume -t lines -e", "", output), 0);
+    assert_string_equal(output, "one\n\nthree\n");
+    assert_int_equal(run(rig, "consume -t lines -p 0 -o 1 -c 1 -f %o:%S:%s|", "", output), 0);
+    assert_string_equal(output, "1:0:|");
+    assert_int_equal(run(rig, "consume -t lines -o -1 -e", "", output), 0);
+    assert_string_equal(output, "three\n");
+}
+
+static void test_keys_are_split_and_shown(void **state)
+{
+    const struct rig *rig = *state;
+    char output[TEXT_BYTES];
+    rd_kafka_mock_topic_create(rig->cluster, "keyed", 1, 1);
+    assert_int_equal(run(rig, "produce -t keyed -K : -z zstd -o json", "a:b\nnone\n", output), 0);
+    assert_non_null(strstr(output, "\"records\": 2"));
+    assert_non_null(strstr(output, "\"failed\": 0"));
+    assert_int_equal(run(rig, "consume -t keyed -e -f %k=%s(%K)%%\\n", "", output), 0);
+    assert_string_equal(output, "a=b(1)%\n=none(-1)%\n");
+    assert_int_equal(run(rig, "consume -t keyed -c 1 -J", "", output), 0);
+    assert_non_null(strstr(output, "\"key\":\"a\",\"value\":\"b\""));
+}
+
+static void test_wrong_use_and_wrong_partition(void **state)
+{
+    const struct rig *rig = *state;
+    char output[TEXT_BYTES];
+    rd_kafka_mock_topic_create(rig->cluster, "wrong", 2, 1);
+    assert_int_equal(run(rig, "consume", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "consume -t wrong -p 2 -e", "", output), CLI_FAILED);
+    assert_int_equal(run(rig, "consume -t wrong -o middle", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "consume -t wrong -f %x", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "produce", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "produce -t wrong -z rar", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "produce -t wrong -X nonsense=1", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "consume -t wrong -e", "", output), 0); /* empty: ends at once */
+    assert_string_equal(output, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_consume_gives_what_was_produced),
+        cmocka_unit_test(test_keys_are_split_and_shown),
+        cmocka_unit_test(test_wrong_use_and_wrong_partition),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
