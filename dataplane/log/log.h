@@ -84,6 +84,8 @@ struct mill_log_watch {
     uint32_t bytes_needed;            /* ... of at least this size */
     uint32_t reason;                  /* enum mill_log_watch_reason, set when fired */
     void *user;
+    struct mill_log_watch **head; /* the log's own: list it is on ... */
+    uint64_t target_bytes;        /* ... and position in the partition's byte stream it waits for */
 };
 
 enum mill_log_watch_reason {
@@ -108,7 +110,8 @@ struct mill_log_config {
 int mill_log_create(const struct mill_log_config *config,
                     struct mill_log **ret_log) MILL_WARN_UNUSED;
 void mill_log_destroy(struct mill_log *log);
-uint64_t mill_log_memory_bytes(const struct mill_log_limits *limits);
+/* Memory that mill_log_create takes over an arena of this many units, for the table at start. */
+uint64_t mill_log_memory_bytes(const struct mill_log_limits *limits, uint32_t arena_units);
 
 /* One bounded turn: completions of the store, writes to post, evictions, expiry. ret: work done. */
 uint32_t mill_log_step(struct mill_log *log, struct mill_now now);

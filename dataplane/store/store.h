@@ -52,7 +52,8 @@ struct mill_takeup_result {
 };
 int mill_store_takeup(const struct mill_file_calls *files, const char *const *log_dirs,
                       uint32_t log_dirs_count, struct mill_arena *arena, bool taken,
-                      struct mill_takeup_result *ret_result,
+                      void (*say)(void *context, int level, const char *id, const char *text),
+                      void *say_context, struct mill_takeup_result *ret_result,
                       struct mill_report *report) MILL_WARN_UNUSED;
 
 int mill_store_create(const struct mill_store_config *config, struct mill_store **ret_store,

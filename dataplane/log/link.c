@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The log's end of the two rings to its store (store_link.h): posts what partitions want told and
+ * takes answers. Owner core only; a full ring leaves the rest for the next turn. */
+#include "dataplane/log/log_types.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* --- posting
+ * --------------------------------------------------------------------------------------- */
+
+static void *claim(struct mill_partition *partition, uint32_t kind, uint32_t size_bytes)
+{
+    struct mill_link_head *head =
+        mill_ring_claim(&partition->log->config.store_out, kind, size_bytes);
+    if (head) {
+        memset(head, 0, size_bytes);
+        *head = (struct mill_link_head){.slot = partition->slot,
+                                        .generation = partition->generation};
+    }
+    return head;
+}
+
+static bool post_open(struct mill_partition *partition)
+{
+    struct mill_link_open *open = claim(partition, MILL_LINK_OPEN, sizeof(*open));
+    if (!open) {
+        return false;
+    }
+    open->topic_id = partition->topic_id;
+    open->partition = partition->index;
+    open->settings = partition->settings;
+    memcpy(open->topic, partition->topic, sizeof(open->topic));
+    partition->open_wanted = false;
+    partition->settings_wanted = false;
+    return true;
+}
+
+static bool post_settings(struct mill_partition *partition)
+{
+    struct mill_link_settings *to = claim(partition, MILL_LINK_SETTINGS, sizeof(*to));
+    if (to) {
+        to->settings = partition->settings;
+        partition->settings_wanted = false;
+    }
+    return to != NULL;
+}
+
+static bool post_epochs(struct mill_partition *partition)
+{
+    struct mill_link_epochs *to = claim(partition, MILL_LINK_EPOCHS, sizeof(*to));
+    if (to) {
+        to->count = partition->epochs_count;
+        memcpy(to->epochs, partition->epochs, sizeof(to->epochs));
+        partition->epochs_wanted = false;
+    }
+    return to != NULL;
+}
+
+/* Gathers the bytes not yet given to the store, at most a message's worth of extents. */
+static void gather(struct mill_partition *partition, struct mill_link_write *write)
+{
+    struct mill_log *log = partition->log;
+    uint32_t extent = partition->post;
+    while (extent != MILL_LOG_NONE && write->parts_count < MILL_LINK_PARTS_MAX) {
+        struct log_extent *e = &log->extents[extent];
+        if (!e->cold && e->committed_bytes > e->posted_bytes) {
+            write->parts[write->parts_count++] = (struct mill_ref){
+                .extent = extent,
+                .pos_bytes = e->posted_bytes,
+                .size_bytes = e->committed_bytes - e->posted_bytes,
+            };
+            e->posted_bytes = e->committed_bytes;
+        }
+        extent = e->next;
+    }
+    partition->post = extent;
+}
+
+static bool post_write(struct mill_partition *partition)
+{
+    struct mill_link_write *write = claim(partition, MILL_LINK_WRITE, sizeof(*write));
+    if (!write) {
+        return false;
+    }
+    gather(partition, write);
+    write->sync = partition->sync_wanted > partition->synced_offset;
+    partition->write = *write;
+    partition->write_under_way = true;
+    return true;
+}
+
+static bool post_delete(struct mill_partition *partition)
+{
+    struct mill_link_only *to = claim(partition, MILL_LINK_DELETE, sizeof(*to));
+    if (to) {
+        partition->delete_wanted = false;
+    }
+    return to != NULL;
+}
+
+static bool post_cold(struct mill_partition *partition)
+{
+    struct mill_log *log = partition->log;
+    for (uint32_t i = 0; partition->cold_count > 0 && i < MILL_LOG_COLD_MAX; i++) {
+        struct log_cold *cold = &log->cold[i];
+        if (cold->partition != partition || cold->posted) {
+            continue;
+        }
+        struct mill_link_read *to = claim(partition, MILL_LINK_READ, sizeof(*to));
+        if (!to) {
+            return false;
+        }
+        to->request = i;
+        to->extent = cold->extent;
+        to->size_bytes = cold->size_bytes;
+        to->offset = cold->offset;
+        to->limit_offset = cold->limit_offset;
+        cold->posted = true;
+    }
+    return true;
+}
+
+static bool post_time(struct mill_partition *partition)
+{
+    struct mill_log *log = partition->log;
+    for (uint32_t i = 0; log->time_under_way > 0 && i < MILL_LOG_TIME_MAX; i++) {
+        struct log_time *look = &log->time[i];
+        if (look->state != LOG_TIME_WANTED || look->partition != partition ||
+            look->need_offset > partition->written_offset) {
+            continue;
+        }
+        struct mill_link_time *to = claim(partition, MILL_LINK_TIME, sizeof(*to));
+        if (!to) {
+            return false;
+        }
+        to->request = i;
+        to->time_ms = look->time_ms;
+        look->state = LOG_TIME_POSTED;
+    }
+    return true;
+}
+
+/* Tells the store everything this partition wants told now. ret: false when the ring is full. */
+static bool post_partition(struct mill_partition *partition)
+{
+    bool serving = partition->state == MILL_LOG_SERVING;
+    if (partition->open_wanted && !post_open(partition)) {
+        return false;
+    }
+    if (partition->delete_wanted && !post_delete(partition)) {
+        return false;
+    }
+    if (partition->settings_wanted && serving && !post_settings(partition)) {
+        return false;
+    }
+    if (partition->epochs_wanted && serving && !post_epochs(partition)) {
+        return false;
+    }
+    bool dirty = partition->post != MILL_LOG_NONE;
+    bool sync = partition->sync_wanted > partition->synced_offset;
+    if (serving && !partition->write_under_way && (dirty || sync) && !post_write(partition)) {
+        return false;
+    }
+    return post_cold(partition) && post_time(partition);
+}
+
+uint32_t mill_log_post(struct mill_log *log)
+{
+    uint32_t work = 0;
+    struct log_node *last = log->todo.prev;
+    for (struct log_node *node = log->todo.next; node != &log->todo && work < MILL_LOG_STEP_WORK;) {
+        struct mill_partition *partition = MILL_CONTAINER_OF(node, struct mill_partition, todo);
+        bool end = node == last;
+        node = node->next;
+        if (partition->gone) {
+            /* Extents on loan keep it here; the list is looked at again next turn. */
+            work += mill_log_release(partition) ? 1 : 0;
+        } else {
+            if (!post_partition(partition)) {
+                break;
+            }
+            log_list_remove(&partition->todo);
+            work++;
+            if (partition->state == MILL_LOG_DELETING || partition->state == MILL_LOG_FAILED) {
+                mill_log_watches_changed(partition);
+            } else if (partition->check_watches) {
+                partition->check_watches = false;
+                mill_log_watches_run(partition);
+            }
+        }
+        if (end) {
+            break; /* what callbacks put back waits for the next turn */
+        }
+    }
+    if (work > 0) {
+        mill_ring_publish(&log->config.store_out);
+        mill_bell_ring(&log->config.store_bell);
+    }
+    return work;
+}
+
+/* --- answers
+ * --------------------------------------------------------------------------------------- */
+
+static struct mill_partition *partition_of(struct mill_log *log, const struct mill_link_head *head)
+{
+    if (head->slot >= log->partitions_used) {
+        return NULL;
+    }
+    struct mill_partition *partition = &log->partitions[head->slot];
+    bool same = partition->log && partition->generation == head->generation;
+    return same ? partition : NULL;
+}
+
+static void take_producer(struct mill_partition *partition, const struct mill_link_producer *from)
+{
+    struct mill_batch batch = {
+        .base_offset = from->base_offset,
+        .last_offset_delta = (int32_t)(from->last_offset - from->base_offset),
+        .max_timestamp = from->timestamp,
+        .producer_id = from->producer_id,
+        .producer_epoch = from->epoch,
+        .base_sequence = from->first_sequence,
+    };
+    if (partition->state == MILL_LOG_OPENING) {
+        mill_log_producer_note(partition, &batch, from->timestamp);
+    }
+}
+
+static void take_opened(struct mill_partition *partition, const struct mill_link_opened *from)
+{
+    struct mill_log *log = partition->log;
+    if (partition->state != MILL_LOG_OPENING) {
+        return; /* deleted meanwhile */
+    }
+    if (from->status < 0) {
+        partition->state = MILL_LOG_FAILED;
+        log->config.events->state(log->config.context, partition, false);
+        return;
+    }
+    partition->start_offset = from->start_offset;
+    partition->end_offset = from->end_offset;
+    partition->written_offset = from->end_offset;
+    partition->synced_offset = from->end_offset;
+    partition->high_watermark = from->end_offset;
+    partition->sync_wanted = from->end_offset;
+    partition->epochs_count = MILL_MIN(from->epochs_count, (uint32_t)MILL_LINK_EPOCHS_MAX);
+    memcpy(partition->epochs, from->epochs, sizeof(partition->epochs));
+    partition->state = MILL_LOG_SERVING;
+    mill_log_epoch_begin(partition, partition->leader_epoch);
+    mill_log_todo(partition);
+    log->config.events->state(log->config.context, partition, false);
+}
+
+static void take_written(struct mill_partition *partition, const struct mill_link_written *from)
+{
+    struct mill_log *log = partition->log;
+    if (partition->gone) {
+        return;
+    }
+    if (from->status < 0) {
+        partition->full = from->status == -ENOSPC;
+        return;
+    }
+    partition->full = false;
+    partition->write_under_way = false;
+    uint64_t ready = partition->stream_ready;
+    for (uint32_t i = 0; i < partition->write.parts_count; i++) {
+        const struct mill_ref *part = &partition->write.parts[i];
+        struct log_extent *e = &log->extents[part->extent];
+        e->written_bytes = part->pos_bytes + part->size_bytes;
+        ready = e->stream_pos + e->written_bytes;
+        partition->dirty_bytes -= part->size_bytes;
+        log->stats.dirty_bytes -= part->size_bytes;
+    }
+    partition->written_offset = from->written_offset;
+    if (from->synced_offset > partition->synced_offset) {
+        partition->synced_offset = from->synced_offset;
+        if (partition->settings.flush_messages == 1) {
+            partition->stream_ready = MILL_MAX(ready, partition->stream_ready);
+        }
+        if (partition->synced_offset == partition->end_offset) {
+            partition->unsynced_ns = 0;
+            log_list_remove(&partition->sync);
+        }
+    }
+    mill_log_advance(partition);
+    mill_log_todo(partition);
+}
+
+/* Walks what the store filled in and makes it part of the partition's list. */
+static void cold_insert(struct mill_partition *partition, struct log_cold *cold,
+                        uint32_t size_bytes)
+{
+    struct mill_log *log = partition->log;
+    struct log_extent *e = &log->extents[cold->extent];
+    const uint8_t *data = mill_extent_data(log->config.extents, cold->extent);
+    struct mill_batch batch;
+    mill_batch_read(data, &batch);
+    uint32_t next;
+    uint32_t there = mill_log_extent_find(partition, batch.base_offset, &next);
+    if (there != MILL_LOG_NONE) {
+        mill_extent_free(log->config.extents, cold->extent); /* another read brought it */
+        return;
+    }
+    int64_t limit = next == MILL_LOG_NONE ? INT64_MAX : log->extents[next].base_offset;
+    e->cold = true;
+    e->base_offset = batch.base_offset;
+    e->used_ns = log->now.mono_ns;
+    uint32_t pos = 0;
+    while (pos + MILL_BATCH_HEADER_BYTES <= size_bytes) {
+        mill_batch_read(data + pos, &batch);
+        uint32_t size = mill_batch_size_bytes(&batch);
+        if (batch.base_offset >= limit || size > size_bytes - pos) {
+            break;
+        }
+        mill_log_index_batch(log, cold->extent, pos, size, batch.base_offset);
+        e->end_offset = mill_batch_last_offset(&batch) + 1;
+        pos += size;
+    }
+    e->committed_bytes = pos;
+    e->posted_bytes = pos;
+    e->written_bytes = pos;
+    mill_log_extent_insert(partition, cold->extent, next);
+}
+
+/* Asks again with room for one large batch. ret: false when that cannot be. */
+static bool cold_again(struct mill_log *log, struct log_cold *cold, uint32_t size_bytes)
+{
+    mill_extent_free(log->config.extents, cold->extent);
+    cold->extent = MILL_LOG_NONE;
+    if (mill_log_extent_take(log, size_bytes, &cold->extent) < 0) {
+        cold->extent = MILL_LOG_NONE;
+        return false;
+    }
+    mill_extent_publish(log->config.extents, cold->extent, MILL_EXTENT_SCRATCH);
+    cold->size_bytes = log->extents[cold->extent].size_bytes;
+    cold->posted = false;
+    mill_log_todo(cold->partition);
+    return true;
+}
+
+static void take_read(struct mill_log *log, const struct mill_link_read_done *from)
+{
+    if (from->request >= MILL_LOG_COLD_MAX || !log->cold[from->request].partition) {
+        return;
+    }
+    struct log_cold *cold = &log->cold[from->request];
+    struct mill_partition *partition = cold->partition;
+    bool open = !partition->gone && partition->state != MILL_LOG_DELETING;
+    if (open && from->status == -EMSGSIZE && cold_again(log, cold, from->size_bytes)) {
+        return;
+    }
+    if (open && from->status == 0 && from->size_bytes >= MILL_BATCH_HEADER_BYTES) {
+        cold_insert(partition, cold, from->size_bytes);
+    } else {
+        if (cold->extent != MILL_LOG_NONE) {
+            mill_extent_free(log->config.extents, cold->extent);
+        }
+        /* No memory for a large batch is no failure of the file: the reader asks again. */
+        partition->cold_failed = from->status == -EMSGSIZE ? -1 : cold->offset;
+    }
+    cold->partition = NULL;
+    log->cold_under_way--;
+    partition->cold_count--;
+    mill_log_watches_fire(partition, &partition->watch_parked, MILL_WATCH_DATA);
+}
+
+static void take_time(struct mill_log *log, const struct mill_link_time_done *from)
+{
+    if (from->request >= MILL_LOG_TIME_MAX) {
+        return;
+    }
+    struct log_time *look = &log->time[from->request];
+    struct mill_partition *partition = partition_of(log, &from->head);
+    if (look->state != LOG_TIME_POSTED) {
+        return;
+    }
+    log->time_under_way--;
+    if (!partition || partition->generation != look->generation || !partition->watch_parked) {
+        look->state = LOG_TIME_FREE; /* nobody waits for it any more */
+        return;
+    }
+    look->state = LOG_TIME_DONE;
+    look->status = from->status;
+    look->offset = from->offset;
+    look->timestamp = from->timestamp;
+    look->done_ns = log->now.mono_ns;
+    mill_log_watches_fire(partition, &partition->watch_parked, MILL_WATCH_DATA);
+}
+
+static void take_failed(struct mill_partition *partition)
+{
+    struct mill_log *log = partition->log;
+    if (partition->gone || partition->state != MILL_LOG_SERVING) {
+        return;
+    }
+    partition->state = MILL_LOG_FAILED;
+    partition->failed = true;
+    partition->write_under_way = false;
+    /* Its bytes stay in their extents for a later take-up, but hold back no other partition. */
+    log->stats.dirty_bytes -= partition->dirty_bytes;
+    mill_log_todo(partition);
+    log->config.events->state(log->config.context, partition, false);
+}
+
+static void take_one(struct mill_log *log, uint32_t kind, const void *message)
+{
+    const struct mill_link_head *head = message;
+    struct mill_partition *partition = partition_of(log, head);
+    if (kind == MILL_LINK_READ_DONE) {
+        take_read(log, message);
+        return;
+    }
+    if (kind == MILL_LINK_TIME_DONE) {
+        take_time(log, message);
+        return;
+    }
+    if (!partition) {
+        return;
+    }
+    switch (kind) {
+    case MILL_LINK_PRODUCER:
+        take_producer(partition, message);
+        break;
+    case MILL_LINK_OPENED:
+        take_opened(partition, message);
+        break;
+    case MILL_LINK_WRITTEN:
+        take_written(partition, message);
+        break;
+    case MILL_LINK_GONE:
+        mill_log_gone(partition);
+        break;
+    case MILL_LINK_FAILED:
+        take_failed(partition);
+        break;
+    default:
+        break;
+    }
+}
+
+/* A look-up whose caller never came back must not keep its slot. */
+static void time_expire(struct mill_log *log)
+{
+    for (uint32_t i = 0; i < MILL_LOG_TIME_MAX; i++) {
+        struct log_time *look = &log->time[i];
+        if (look->state == LOG_TIME_DONE && log->now.mono_ns - look->done_ns > MILL_NS_PER_S) {
+            look->state = LOG_TIME_FREE;
+        } else if (look->state == LOG_TIME_WANTED &&
+                   (look->partition->generation != look->generation ||
+                    look->partition->state != MILL_LOG_SERVING)) {
+            look->state = LOG_TIME_FREE;
+            log->time_under_way--;
+        }
+    }
+}
+
+uint32_t mill_log_take(struct mill_log *log)
+{
+    uint32_t work = 0;
+    uint32_t kind;
+    uint32_t size;
+    const void *message;
+    time_expire(log);
+    while (work < MILL_LOG_STEP_WORK &&
+           (message = mill_ring_next(&log->config.store_in, &kind, &size)) != NULL) {
+        take_one(log, kind, message);
+        work++;
+    }
+    if (work > 0) {
+        mill_ring_release(&log->config.store_in);
+    }
+    return work;
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of a core's log, shared by the files of this folder only. Everything belongs to the core.
+ *
+ * Extents of a partition form one list sorted by offset. Hot ones were appended to; cold ones were
+ * filled by the store for a reader. Where the list has a gap, data is in the files only.
+ *
+ *   start ....... [cold] ....... [hot][hot][active: committed | free] end
+ *
+ * Two tables have an entry per arena unit, so that nothing is allocated when an extent is taken:
+ * extents[first unit] describes the extent, units[unit] names the batch that covers the unit's
+ * first byte (the sparse index: a search ends within one unit, at most 67 headers).
+ */
+#ifndef MILL_DATAPLANE_LOG_TYPES_H
+#define MILL_DATAPLANE_LOG_TYPES_H
+
+#include "dataplane/log/log.h"
+#include "dataplane/log/store_link.h"
+
+enum {
+    MILL_LOG_EXTENT_MAX_BYTES = 1 << 20, /* growth ends here; one larger batch gets its own */
+    MILL_LOG_COLD_BYTES = 256 << 10,
+    MILL_LOG_COLD_MAX = 64, /* cold reads under way on a core */
+    MILL_LOG_TIME_MAX = 64, /* time look-ups under way or not yet fetched */
+    MILL_LOG_STEP_WORK = 256,
+    MILL_LOG_EVICT_TRIES = 64,
+};
+
+#define MILL_LOG_NONE    UINT32_MAX
+#define MILL_LOG_IDLE_NS (3 * MILL_NS_PER_S)
+#define MILL_LOG_COLD_NS (2 * MILL_NS_PER_S)
+
+struct log_extent {
+    uint32_t next; /* by offset, MILL_LOG_NONE at the ends */
+    uint32_t prev;
+    int64_t base_offset;
+    int64_t end_offset; /* after the last batch */
+    uint64_t stream_pos; /* bytes of the partition before it, hot ones only */
+    uint64_t used_ns;
+    uint32_t size_bytes;
+    uint32_t committed_bytes;
+    uint32_t posted_bytes;  /* below: given to the store */
+    uint32_t written_bytes; /* below: in the files */
+    bool cold;
+};
+
+struct log_unit {
+    uint32_t pos_bytes;    /* of the batch, from the extent's start */
+    uint32_t offset_delta; /* its base offset from the extent's */
+};
+
+/* Doubly linked list of partitions by pointers in one of their nodes. */
+struct log_node {
+    struct log_node *next;
+    struct log_node *prev;
+};
+
+struct log_producer_batch {
+    int64_t base_offset;
+    int64_t last_offset;
+    int64_t timestamp;
+    int32_t first_sequence;
+    int32_t last_sequence;
+};
+
+struct log_producer {
+    int64_t producer_id;
+    int64_t written_ms; /* wall clock of the last append */
+    uint32_t partition; /* slot */
+    uint32_t hash_next;
+    uint32_t older; /* least recently used order over all partitions */
+    uint32_t newer;
+    uint32_t mine_next; /* of the same partition */
+    uint32_t mine_prev;
+    int16_t epoch;
+    uint8_t count; /* of batches */
+    uint8_t first; /* oldest in the ring */
+    struct log_producer_batch batches[MILL_LOG_PRODUCER_BATCHES];
+};
+
+struct log_producers {
+    struct log_producer *entries;
+    uint32_t *buckets;
+    uint32_t length;
+    uint32_t mask;
+    uint32_t free_head;
+    uint32_t oldest;
+    uint32_t newest;
+    uint32_t sweep;
+    uint64_t key[2];
+};
+
+struct mill_partition {
+    struct mill_log *log;
+    uint32_t slot;
+    uint32_t generation;
+    uint32_t hash_next;
+    enum mill_log_state state;
+    struct mill_uuid topic_id;
+    int32_t index;
+    int32_t leader_epoch;
+    struct mill_log_settings settings;
+    int64_t start_offset;
+    int64_t end_offset;
+    int64_t high_watermark;
+    int64_t written_offset;
+    int64_t synced_offset;
+    int64_t sync_wanted;   /* below: somebody wants it synced */
+    uint64_t stream_end;   /* bytes appended since open */
+    uint64_t stream_ready; /* of these, below the high watermark */
+    uint64_t order;
+    uint32_t first;
+    uint32_t last;
+    uint32_t active; /* extent appended to, MILL_LOG_NONE none */
+    uint32_t hint;   /* extent of the last read */
+    uint32_t post;   /* extent with the first bytes not yet posted, MILL_LOG_NONE none */
+    uint32_t producers;
+    uint32_t cold_count; /* cold reads under way */
+    uint64_t used_ns;
+    uint64_t unsynced_ns; /* when the oldest unsynced append came, 0 none */
+    int64_t cold_failed;  /* offset whose cold read failed, -1 none */
+    uint64_t dirty_bytes;
+    struct log_node lru;  /* partitions with extents, least recently used first */
+    struct log_node todo; /* partitions with something to tell the store */
+    struct log_node sync; /* partitions whose flush.ms runs */
+    struct mill_log_watch *watch_data;
+    struct mill_log_watch *watch_flush;
+    struct mill_log_watch *watch_parked;
+    struct mill_link_epoch epochs[MILL_LINK_EPOCHS_MAX];
+    uint32_t epochs_count;
+    bool open_wanted;
+    bool settings_wanted;
+    bool epochs_wanted;
+    bool delete_wanted;
+    bool failed; /* its dirty bytes are no longer in the core's sum */
+    bool gone;   /* its files are; waits for its extents' loans */
+    bool write_under_way;
+    bool check_watches;
+    bool full; /* its disk is: appends are refused, the same bytes are tried again */
+    uint8_t growth;
+    struct mill_link_write write; /* the one under way */
+    void *user;
+    char topic[MILL_LOG_NAME_MAX + 1];
+};
+
+struct log_cold {
+    struct mill_partition *partition; /* NULL free */
+    uint32_t generation;
+    uint32_t extent;
+    uint32_t size_bytes;
+    int64_t offset;
+    int64_t limit_offset;
+    bool posted;
+};
+
+enum log_time_state {
+    LOG_TIME_FREE,
+    LOG_TIME_WANTED,
+    LOG_TIME_POSTED,
+    LOG_TIME_DONE,
+};
+
+struct log_time {
+    struct mill_partition *partition;
+    uint32_t generation;
+    enum log_time_state state;
+    int64_t time_ms;
+    int64_t need_offset; /* the store is asked when everything below is written */
+    int32_t status;
+    int64_t offset;
+    int64_t timestamp;
+    uint64_t done_ns;
+};
+
+struct mill_log {
+    struct mill_log_config config;
+    struct mill_log_stats stats;
+    uint8_t *base;
+    struct mill_partition *partitions; /* limits.partitions_max slots */
+    uint32_t partitions_used;          /* slots ever used */
+    uint32_t slots_free;
+    uint32_t *buckets;
+    uint32_t buckets_mask;
+    struct log_extent *extents; /* by first unit */
+    struct log_unit *units;
+    struct log_producers producers;
+    struct log_cold cold[MILL_LOG_COLD_MAX];
+    struct log_time time[MILL_LOG_TIME_MAX];
+    struct log_node lru;
+    struct log_node todo;
+    struct log_node sync;
+    struct mill_now now; /* of the last step */
+    uint64_t evict_at_ns;
+    uint64_t sweep_at_ns;
+    uint64_t sync_at_ns;
+    uint32_t cold_under_way;
+    uint32_t time_under_way;
+    bool memory_full;
+};
+
+static inline void log_list_init(struct log_node *head)
+{
+    head->next = head;
+    head->prev = head;
+}
+static inline bool log_list_empty(const struct log_node *head)
+{
+    return head->next == head;
+}
+static inline void log_list_remove(struct log_node *node)
+{
+    if (node->next) {
+        node->prev->next = node->next;
+        node->next->prev = node->prev;
+        node->next = NULL;
+        node->prev = NULL;
+    }
+}
+static inline void log_list_add(struct log_node *head, struct log_node *node)
+{
+    log_list_remove(node);
+    node->prev = head->prev;
+    node->next = head;
+    head->prev->next = node;
+    head->prev = node;
+}
+
+/* --- extent_ring.c ------------------------------------------------------------------------------
+ */
+
+/* Makes the partition's active extent hold size_bytes more. ret: 0, -EAGAIN no memory now, -EFBIG
+ * larger than any extent. */
+int mill_log_extent_room(struct mill_partition *partition, uint32_t size_bytes) MILL_WARN_UNUSED;
+/* Takes memory, evicting what is written and not on loan. ret: 0, -EAGAIN, -EFBIG. */
+int mill_log_extent_take(struct mill_log *log, uint32_t size_bytes,
+                         uint32_t *ret_extent) MILL_WARN_UNUSED;
+/* Notes one batch of the extent in the sparse index. */
+void mill_log_index_batch(struct mill_log *log, uint32_t extent, uint32_t pos_bytes,
+                          uint32_t size_bytes, int64_t base_offset);
+/* The extent that holds offset, or MILL_LOG_NONE; ret_next is then the first one above. */
+uint32_t mill_log_extent_find(struct mill_partition *partition, int64_t offset, uint32_t *ret_next);
+/* Position of the batch that contains offset in an extent that holds it. */
+uint32_t mill_log_extent_seek(const struct mill_log *log, uint32_t extent, int64_t offset);
+void mill_log_extent_insert(struct mill_partition *partition, uint32_t extent, uint32_t next);
+/* Frees every extent; the partition closes. ret: false when one is on loan or being written. */
+bool mill_log_extents_drop(struct mill_partition *partition);
+void mill_log_touch(struct mill_partition *partition);
+/* Frees what was idle long enough. ret: extents freed. */
+uint32_t mill_log_evict_idle(struct mill_log *log);
+
+/* --- producers.c --------------------------------------------------------------------------------
+ */
+
+enum log_sequence {
+    LOG_SEQUENCE_NEXT,
+    LOG_SEQUENCE_DUPLICATE,
+    LOG_SEQUENCE_WRONG,
+    LOG_SEQUENCE_OLD_EPOCH,
+};
+
+int mill_log_producers_init(struct log_producers *producers, uint32_t length) MILL_WARN_UNUSED;
+void mill_log_producers_fini(struct log_producers *producers);
+/* What a batch of a client is; ret_batch is the earlier one of a duplicate. */
+enum log_sequence mill_log_producer_check(const struct mill_partition *partition,
+                                          const struct mill_batch *batch,
+                                          const struct log_producer_batch **ret_batch);
+/* Notes an appended batch (base_offset assigned). */
+void mill_log_producer_note(struct mill_partition *partition, const struct mill_batch *batch,
+                            int64_t written_ms);
+void mill_log_producers_drop(struct mill_partition *partition);
+/* Looks at a few entries and forgets expired ones. */
+void mill_log_producers_sweep(struct mill_log *log);
+
+/* --- records.c ----------------------------------------------------------------------------------
+ */
+
+struct log_check {
+    enum mill_kerr error;
+    int32_t bad_record;
+    const char *message;
+    int64_t max_timestamp; /* of the records walked */
+};
+
+/* Checks what the header alone tells; bytes is the header, size_bytes the whole. */
+void mill_log_check_header(const struct mill_partition *partition, const struct mill_append *append,
+                           const uint8_t *header, uint32_t header_bytes, struct mill_now now,
+                           struct mill_batch *ret_batch, struct log_check *ret_check);
+/* Walks the records of an uncompressed batch that lies in one piece. */
+void mill_log_check_records(const struct mill_partition *partition, const struct mill_batch *batch,
+                            const uint8_t *bytes, struct mill_now now,
+                            struct log_check *ret_check);
+
+/* --- watch.c ------------------------------------------------------------------------------------
+ */
+
+void mill_log_watch_add(struct mill_partition *partition, struct mill_log_watch **head,
+                        struct mill_log_watch *watch);
+/* Fires what may fire after the high watermark moved. */
+void mill_log_watches_run(struct mill_partition *partition);
+void mill_log_watches_fire(struct mill_partition *partition, struct mill_log_watch **head,
+                           enum mill_log_watch_reason reason);
+void mill_log_watches_changed(struct mill_partition *partition);
+
+/* --- epochs.c -----------------------------------------------------------------------------------
+ */
+
+/* Notes that epoch begins at the log end, when it is new. */
+void mill_log_epoch_begin(struct mill_partition *partition, int32_t epoch);
+
+/* --- log.c --------------------------------------------------------------------------------------
+ */
+
+/* Something of the partition has to be told to the store or to watches in the next step. */
+void mill_log_todo(struct mill_partition *partition);
+/* Recomputes the high watermark after end, synced offset or settings changed. */
+void mill_log_advance(struct mill_partition *partition);
+/* The files are removed: told, and taken out of the table. */
+void mill_log_gone(struct mill_partition *partition);
+/* Gives the slot of a gone partition back. ret: false while something of it is in use. */
+bool mill_log_release(struct mill_partition *partition);
+/* --- link.c -------------------------------------------------------------------------------------
+ */
+/* Posts what partitions want; takes the store's answers. ret: work done. */
+uint32_t mill_log_post(struct mill_log *log);
+uint32_t mill_log_take(struct mill_log *log);
+
+#endif

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* State of idempotent producers: per partition and producer id the last five batches. One bounded
+ * table per core: when it is full the least recently written producer is forgotten, which Kafka
+ * allows (a producer without state starts anew with any sequence). Owner core only.
+ * ref: KIP-98, KIP-360 */
+#include "dataplane/log/log_types.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/siphash.h"
+
+enum {
+    SWEEP_ENTRIES = 512,
+};
+
+static uint32_t bucket_of(const struct log_producers *producers, uint32_t slot, int64_t id)
+{
+    /* Ids come from clients: a keyed hash, so that nobody can aim at one bucket. */
+    uint64_t words[2] = {(uint64_t)id, slot};
+    return (uint32_t)mill_siphash(producers->key, words, sizeof(words)) & producers->mask;
+}
+
+int mill_log_producers_init(struct log_producers *producers, uint32_t length)
+{
+    uint32_t buckets = 16;
+    while (buckets < length && buckets < (1u << 30)) {
+        buckets *= 2;
+    }
+    *producers = (struct log_producers){
+        .entries = calloc(length, sizeof(producers->entries[0])),
+        .buckets = malloc(buckets * sizeof(producers->buckets[0])),
+        .length = length,
+        .mask = buckets - 1,
+        .oldest = MILL_LOG_NONE,
+        .newest = MILL_LOG_NONE,
+        /* The table's own address is as good a secret as is needed here (address randomisation). */
+        .key = {(uint64_t)(uintptr_t)producers, 0x6d696c6c70726f64ull},
+    };
+    if (!producers->entries || !producers->buckets) {
+        mill_log_producers_fini(producers);
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < buckets; i++) {
+        producers->buckets[i] = MILL_LOG_NONE;
+    }
+    for (uint32_t i = 0; i < length; i++) {
+        producers->entries[i].producer_id = -1;
+        producers->entries[i].hash_next = i + 1 < length ? i + 1 : MILL_LOG_NONE;
+    }
+    return 0;
+}
+
+void mill_log_producers_fini(struct log_producers *producers)
+{
+    free(producers->entries);
+    free(producers->buckets);
+    *producers = (struct log_producers){0};
+}
+
+static struct log_producer *find(const struct mill_partition *partition, int64_t id)
+{
+    const struct log_producers *producers = &partition->log->producers;
+    uint32_t at = producers->buckets[bucket_of(producers, partition->slot, id)];
+    while (at != MILL_LOG_NONE) {
+        struct log_producer *entry = &producers->entries[at];
+        if (entry->producer_id == id && entry->partition == partition->slot) {
+            return entry;
+        }
+        at = entry->hash_next;
+    }
+    return NULL;
+}
+
+static uint32_t number_of(const struct log_producers *producers, const struct log_producer *entry)
+{
+    return (uint32_t)(entry - producers->entries);
+}
+
+static void age_remove(struct log_producers *producers, struct log_producer *entry)
+{
+    if (entry->older == MILL_LOG_NONE) {
+        producers->oldest = entry->newer;
+    } else {
+        producers->entries[entry->older].newer = entry->newer;
+    }
+    if (entry->newer == MILL_LOG_NONE) {
+        producers->newest = entry->older;
+    } else {
+        producers->entries[entry->newer].older = entry->older;
+    }
+}
+
+static void age_newest(struct log_producers *producers, struct log_producer *entry)
+{
+    uint32_t number = number_of(producers, entry);
+    entry->older = producers->newest;
+    entry->newer = MILL_LOG_NONE;
+    if (producers->newest == MILL_LOG_NONE) {
+        producers->oldest = number;
+    } else {
+        producers->entries[producers->newest].newer = number;
+    }
+    producers->newest = number;
+}
+
+static void forget(struct mill_log *log, struct log_producer *entry)
+{
+    struct log_producers *producers = &log->producers;
+    uint32_t number = number_of(producers, entry);
+    uint32_t *link =
+        &producers->buckets[bucket_of(producers, entry->partition, entry->producer_id)];
+    while (*link != number) {
+        link = &producers->entries[*link].hash_next;
+    }
+    *link = entry->hash_next;
+    age_remove(producers, entry);
+    if (entry->mine_prev == MILL_LOG_NONE) {
+        log->partitions[entry->partition].producers = entry->mine_next;
+    } else {
+        producers->entries[entry->mine_prev].mine_next = entry->mine_next;
+    }
+    if (entry->mine_next != MILL_LOG_NONE) {
+        producers->entries[entry->mine_next].mine_prev = entry->mine_prev;
+    }
+    entry->producer_id = -1;
+    entry->hash_next = producers->free_head;
+    producers->free_head = number;
+    log->stats.producers--;
+}
+
+static struct log_producer *make(struct mill_partition *partition, int64_t id)
+{
+    struct mill_log *log = partition->log;
+    struct log_producers *producers = &log->producers;
+    if (producers->free_head == MILL_LOG_NONE) {
+        log->stats.producers_evicted++;
+        forget(log, &producers->entries[producers->oldest]);
+    }
+    uint32_t number = producers->free_head;
+    struct log_producer *entry = &producers->entries[number];
+    producers->free_head = entry->hash_next;
+    uint32_t *bucket = &producers->buckets[bucket_of(producers, partition->slot, id)];
+    *entry = (struct log_producer){
+        .producer_id = id,
+        .partition = partition->slot,
+        .hash_next = *bucket,
+        .mine_next = partition->producers,
+        .mine_prev = MILL_LOG_NONE,
+        .epoch = -1,
+    };
+    *bucket = number;
+    if (partition->producers != MILL_LOG_NONE) {
+        producers->entries[partition->producers].mine_prev = number;
+    }
+    partition->producers = number;
+    age_newest(producers, entry);
+    log->stats.producers++;
+    return entry;
+}
+
+/* Sequences are 31 bits and wrap. */
+static int32_t sequence_add(int32_t sequence, int32_t delta)
+{
+    return (int32_t)(((uint32_t)sequence + (uint32_t)delta) & 0x7fffffffu);
+}
+
+static const struct log_producer_batch *batch_at(const struct log_producer *entry, uint32_t nth)
+{
+    return &entry->batches[(entry->first + nth) % MILL_LOG_PRODUCER_BATCHES];
+}
+
+enum log_sequence mill_log_producer_check(const struct mill_partition *partition,
+                                          const struct mill_batch *batch,
+                                          const struct log_producer_batch **ret_batch)
+{
+    const struct log_producer *entry = find(partition, batch->producer_id);
+    if (!entry || entry->count == 0) {
+        return LOG_SEQUENCE_NEXT; /* no state: any sequence is accepted */
+    }
+    int32_t first = batch->base_sequence;
+    int32_t last = sequence_add(first, batch->last_offset_delta);
+    if (batch->producer_epoch == entry->epoch) {
+        for (uint32_t i = 0; i < entry->count; i++) {
+            const struct log_producer_batch *known = batch_at(entry, i);
+            if (known->first_sequence == first && known->last_sequence == last) {
+                *ret_batch = known;
+                return LOG_SEQUENCE_DUPLICATE;
+            }
+        }
+    }
+    if (batch->producer_epoch < entry->epoch) {
+        return LOG_SEQUENCE_OLD_EPOCH;
+    }
+    if (batch->producer_epoch > entry->epoch) {
+        return first == 0 ? LOG_SEQUENCE_NEXT : LOG_SEQUENCE_WRONG;
+    }
+    int32_t known_last = batch_at(entry, entry->count - 1u)->last_sequence;
+    return first == sequence_add(known_last, 1) ? LOG_SEQUENCE_NEXT : LOG_SEQUENCE_WRONG;
+}
+
+void mill_log_producer_note(struct mill_partition *partition, const struct mill_batch *batch,
+                            int64_t written_ms)
+{
+    struct log_producers *producers = &partition->log->producers;
+    struct log_producer *entry = find(partition, batch->producer_id);
+    if (!entry) {
+        entry = make(partition, batch->producer_id);
+    } else {
+        age_remove(producers, entry);
+        age_newest(producers, entry);
+    }
+    if (entry->epoch != batch->producer_epoch) {
+        entry->epoch = batch->producer_epoch;
+        entry->count = 0;
+        entry->first = 0;
+    }
+    if (entry->count == MILL_LOG_PRODUCER_BATCHES) {
+        entry->first = (uint8_t)((entry->first + 1) % MILL_LOG_PRODUCER_BATCHES);
+        entry->count--;
+    }
+    uint32_t index = (uint32_t)(entry->first + entry->count) % MILL_LOG_PRODUCER_BATCHES;
+    entry->batches[index] = (struct log_producer_batch){
+        .base_offset = batch->base_offset,
+        .last_offset = mill_batch_last_offset(batch),
+        .timestamp = batch->max_timestamp,
+        .first_sequence = batch->base_sequence,
+        .last_sequence = sequence_add(batch->base_sequence, batch->last_offset_delta),
+    };
+    entry->count++;
+    entry->written_ms = written_ms;
+}
+
+void mill_log_producers_drop(struct mill_partition *partition)
+{
+    struct mill_log *log = partition->log;
+    while (partition->producers != MILL_LOG_NONE) {
+        forget(log, &log->producers.entries[partition->producers]);
+    }
+}
+
+void mill_log_producers_sweep(struct mill_log *log)
+{
+    struct log_producers *producers = &log->producers;
+    int64_t expired = log->now.wall_ms - log->config.limits.producer_expiration_ms;
+    for (uint32_t i = 0; i < SWEEP_ENTRIES && i < producers->length; i++) {
+        struct log_producer *entry = &producers->entries[producers->sweep];
+        producers->sweep = (producers->sweep + 1) % producers->length;
+        if (entry->producer_id >= 0 && entry->written_ms < expired) {
+            forget(log, entry);
+        }
+    }
+}

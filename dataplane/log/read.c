@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading by offset from extents; what is in the files only is asked of the store and comes in a
+ * cold extent of its own. Owner core only; never blocks. */
+#include "dataplane/log/log_types.h"
+
+#include <errno.h>
+
+/* Adds whole batches of one extent from pos on, below the high watermark, within bytes_max.
+ * ret: false when reading stops here. */
+static bool take_batches(struct mill_partition *partition, uint32_t extent, uint32_t pos,
+                         const struct mill_read *read, struct mill_read_result *result)
+{
+    struct mill_log *log = partition->log;
+    struct log_extent *e = &log->extents[extent];
+    uint32_t room = read->bytes_max > result->bytes ? read->bytes_max - result->bytes : 0;
+    uint32_t left = e->committed_bytes - pos;
+    uint32_t size = 0;
+    bool whole = left <= room && e->end_offset <= partition->high_watermark;
+    if (whole) {
+        size = left;
+    } else {
+        const uint8_t *data = mill_extent_data(log->config.extents, extent) + pos;
+        while (size < left) {
+            struct mill_batch batch;
+            mill_batch_read(data + size, &batch);
+            uint32_t batch_size = mill_batch_size_bytes(&batch);
+            bool first = result->bytes == 0 && size == 0 && read->first_whole;
+            if (mill_batch_last_offset(&batch) >= partition->high_watermark ||
+                (!first && size + batch_size > room)) {
+                break;
+            }
+            size += batch_size;
+        }
+    }
+    if (size > 0) {
+        result->refs[result->refs_count++] =
+            (struct mill_ref){.extent = extent, .pos_bytes = pos, .size_bytes = size};
+        result->bytes += size;
+        e->used_ns = log->now.mono_ns;
+    }
+    return whole;
+}
+
+/* Asks the store for what is not in memory. ret: -EINPROGRESS (watch is parked), -EAGAIN. */
+static int read_cold(struct mill_partition *partition, int64_t offset, uint32_t next,
+                     struct mill_log_watch *watch)
+{
+    struct mill_log *log = partition->log;
+    struct log_cold *unused = NULL;
+    MILL_ASSERT(watch != NULL);
+    for (uint32_t i = 0; i < MILL_LOG_COLD_MAX; i++) {
+        struct log_cold *cold = &log->cold[i];
+        if (cold->partition == partition && cold->offset == offset) {
+            mill_log_watch_add(partition, &partition->watch_parked, watch);
+            return -EINPROGRESS;
+        }
+        if (!cold->partition && !unused) {
+            unused = cold;
+        }
+    }
+    /* Before memory is taken: that may evict the extent above. */
+    int64_t limit =
+        next == MILL_LOG_NONE ? partition->end_offset : log->extents[next].base_offset;
+    uint32_t extent;
+    if (!unused || mill_log_extent_take(log, MILL_LOG_COLD_BYTES, &extent) < 0) {
+        return -EAGAIN;
+    }
+    mill_extent_publish(log->config.extents, extent, MILL_EXTENT_SCRATCH);
+    *unused = (struct log_cold){
+        .partition = partition,
+        .generation = partition->generation,
+        .extent = extent,
+        .size_bytes = log->extents[extent].size_bytes,
+        .offset = offset,
+        .limit_offset = limit,
+    };
+    log->cold_under_way++;
+    log->stats.cold_reads++;
+    partition->cold_count++;
+    mill_log_watch_add(partition, &partition->watch_parked, watch);
+    mill_log_todo(partition);
+    return -EINPROGRESS;
+}
+
+/* Epoch checks and the range of offsets. ret: true when there is something to read. */
+static bool may_read(struct mill_partition *partition, const struct mill_read *read,
+                     struct mill_read_result *result)
+{
+    if (partition->state != MILL_LOG_SERVING && partition->state != MILL_LOG_FAILED) {
+        result->error = MILL_KERR_NOT_LEADER_OR_FOLLOWER;
+    } else if (read->current_epoch >= 0 && read->current_epoch < partition->leader_epoch) {
+        result->error = MILL_KERR_FENCED_LEADER_EPOCH;
+    } else if (read->current_epoch > partition->leader_epoch) {
+        result->error = MILL_KERR_UNKNOWN_LEADER_EPOCH;
+    } else if (read->offset < partition->start_offset || read->offset > partition->end_offset) {
+        result->error = MILL_KERR_OFFSET_OUT_OF_RANGE;
+    }
+    if (result->error != MILL_KERR_NONE) {
+        return false;
+    }
+    if (read->last_epoch >= 0) {
+        int32_t epoch;
+        int64_t end;
+        mill_log_epoch_end(partition, read->last_epoch, &epoch, &end);
+        if (epoch < 0) {
+            result->error = MILL_KERR_OFFSET_OUT_OF_RANGE;
+            return false;
+        }
+        if (epoch < read->last_epoch || end < read->offset) {
+            result->diverging_epoch = epoch;
+            result->diverging_end = end;
+        }
+    }
+    result->high_watermark = partition->high_watermark;
+    result->start_offset = partition->start_offset;
+    return result->diverging_epoch < 0 && read->offset < partition->high_watermark;
+}
+
+int mill_log_read(struct mill_partition *partition, const struct mill_read *read,
+                  struct mill_log_watch *watch, struct mill_read_result *ret_result)
+{
+    struct mill_log *log = partition->log;
+    ret_result->error = MILL_KERR_NONE;
+    ret_result->high_watermark = -1;
+    ret_result->start_offset = -1;
+    ret_result->bytes = 0;
+    ret_result->refs_count = 0;
+    ret_result->diverging_epoch = -1;
+    ret_result->diverging_end = -1;
+    if (!may_read(partition, read, ret_result)) {
+        return 0;
+    }
+    uint32_t refs_max = MILL_MIN(read->refs_max, (uint32_t)MILL_LOG_REFS_MAX);
+    if (refs_max == 0 || (read->bytes_max == 0 && !read->first_whole)) {
+        return 0;
+    }
+    uint32_t next;
+    uint32_t extent = mill_log_extent_find(partition, read->offset, &next);
+    if (extent == MILL_LOG_NONE) {
+        if (partition->cold_failed == read->offset) {
+            partition->cold_failed = -1;
+            ret_result->error = MILL_KERR_KAFKA_STORAGE_ERROR;
+            ret_result->high_watermark = -1;
+            ret_result->start_offset = -1;
+            return 0;
+        }
+        return read_cold(partition, read->offset, next, watch);
+    }
+    uint32_t pos = mill_log_extent_seek(log, extent, read->offset);
+    while (take_batches(partition, extent, pos, read, ret_result) &&
+           ret_result->refs_count < refs_max) {
+        int64_t end = log->extents[extent].end_offset;
+        extent = log->extents[extent].next;
+        if (extent == MILL_LOG_NONE || log->extents[extent].base_offset != end ||
+            log->extents[extent].committed_bytes == 0) {
+            break;
+        }
+        pos = 0;
+    }
+    log->stats.bytes_out += ret_result->bytes;
+    mill_log_touch(partition);
+    return 0;
+}
+
+/* A look-up that this caller began earlier, or a free slot. */
+static struct log_time *time_slot(struct mill_partition *partition, int64_t time_ms)
+{
+    struct log_time *unused = NULL;
+    for (uint32_t i = 0; i < MILL_LOG_TIME_MAX; i++) {
+        struct log_time *look = &partition->log->time[i];
+        if (look->state == LOG_TIME_FREE) {
+            unused = unused ? unused : look;
+        } else if (look->partition == partition && look->generation == partition->generation &&
+                   look->time_ms == time_ms) {
+            return look;
+        }
+    }
+    return unused;
+}
+
+static void time_result(struct mill_partition *partition, const struct log_time *look,
+                        struct mill_time_result *result)
+{
+    if (look->status < 0) {
+        result->error = MILL_KERR_KAFKA_STORAGE_ERROR;
+        return;
+    }
+    if (look->offset >= 0 && look->offset < partition->high_watermark) {
+        result->offset = look->offset;
+        result->timestamp = look->timestamp;
+        result->leader_epoch = mill_log_epoch_at(partition, look->offset);
+    }
+}
+
+int mill_log_find_time(struct mill_partition *partition, int64_t time_ms,
+                       struct mill_log_watch *watch, struct mill_time_result *ret_result)
+{
+    *ret_result = (struct mill_time_result){.offset = -1, .timestamp = -1, .leader_epoch = -1};
+    if (partition->state != MILL_LOG_SERVING) {
+        ret_result->error = partition->state == MILL_LOG_FAILED ? MILL_KERR_KAFKA_STORAGE_ERROR
+                                                                : MILL_KERR_NOT_LEADER_OR_FOLLOWER;
+        return 0;
+    }
+    if (partition->full) {
+        ret_result->error = MILL_KERR_KAFKA_STORAGE_ERROR; /* the files lack the newest records */
+        return 0;
+    }
+    if (partition->start_offset == partition->end_offset) {
+        return 0;
+    }
+    struct log_time *look = time_slot(partition, time_ms);
+    if (!look) {
+        return -EAGAIN;
+    }
+    if (look->state == LOG_TIME_DONE) {
+        time_result(partition, look, ret_result);
+        look->state = LOG_TIME_FREE;
+        return 0;
+    }
+    if (look->state == LOG_TIME_FREE) {
+        *look = (struct log_time){
+            .partition = partition,
+            .generation = partition->generation,
+            .state = LOG_TIME_WANTED,
+            .time_ms = time_ms,
+            .need_offset = partition->end_offset,
+        };
+        partition->log->time_under_way++;
+    }
+    mill_log_watch_add(partition, &partition->watch_parked, watch);
+    mill_log_todo(partition);
+    return -EINPROGRESS;
+}
