@@ -40,7 +40,8 @@ static uint32_t copy_summed(struct mill_cursor from, uint32_t size_bytes, uint8_
     return mill_crc32c_end(crc);
 }
 
-/* Sets the fields that the leader decides inside the summed part, and a new CRC when one differs. */
+/* Sets the fields that the leader decides inside the summed part, and a new CRC when one differs.
+ */
 static void correct(uint8_t *bytes, struct mill_batch *batch, bool append_time, int64_t timestamp)
 {
     int16_t attributes = (int16_t)(append_time ? batch->attributes | MILL_BATCH_APPEND_TIME
@@ -120,8 +121,8 @@ static void publish(struct mill_partition *partition, uint8_t *bytes, struct mil
     if (settings->flush_ms < INT64_MAX / 1000000 && partition->unsynced_ns == 0) {
         partition->unsynced_ns = now.mono_ns;
         log_list_add(&log->sync, &partition->sync);
-        log->sync_at_ns = MILL_MIN(log->sync_at_ns, now.mono_ns + (uint64_t)settings->flush_ms *
-                                                                      MILL_NS_PER_MS);
+        log->sync_at_ns =
+            MILL_MIN(log->sync_at_ns, now.mono_ns + (uint64_t)settings->flush_ms * MILL_NS_PER_MS);
     }
     mill_log_touch(partition);
     mill_log_advance(partition);
@@ -132,8 +133,7 @@ static void publish(struct mill_partition *partition, uint8_t *bytes, struct mil
 static void settle(struct mill_partition *partition, uint8_t *bytes, struct mill_batch *batch,
                    struct mill_now now, struct log_check *check, struct mill_append_result *result)
 {
-    if (mill_batch_codec(batch) == MILL_CODEC_NONE &&
-        !(batch->attributes & MILL_BATCH_CONTROL)) {
+    if (mill_batch_codec(batch) == MILL_CODEC_NONE && !(batch->attributes & MILL_BATCH_CONTROL)) {
         mill_log_check_records(partition, batch, bytes, now, check);
         if (check->error != MILL_KERR_NONE) {
             result_error(partition, check, result);

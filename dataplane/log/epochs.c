@@ -8,8 +8,8 @@
 void mill_log_epoch_begin(struct mill_partition *partition, int32_t epoch)
 {
     struct mill_link_epoch *epochs = partition->epochs;
-    if (epoch < 0 || (partition->epochs_count > 0 &&
-                      epochs[partition->epochs_count - 1].epoch >= epoch)) {
+    if (epoch < 0 ||
+        (partition->epochs_count > 0 && epochs[partition->epochs_count - 1].epoch >= epoch)) {
         return;
     }
     /* An epoch without a single batch never was, for whoever compares logs. */

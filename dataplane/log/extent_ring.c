@@ -86,8 +86,7 @@ static bool evict_one(struct mill_log *log)
     uint32_t tries = 0;
     struct log_node *node = log->lru.next;
     while (node != &log->lru && tries < MILL_LOG_EVICT_TRIES) {
-        struct mill_partition *partition =
-            MILL_CONTAINER_OF(node, struct mill_partition, lru);
+        struct mill_partition *partition = MILL_CONTAINER_OF(node, struct mill_partition, lru);
         node = node->next;
         uint32_t extent = partition->first;
         for (; extent != MILL_LOG_NONE && tries < MILL_LOG_EVICT_TRIES; tries++) {
@@ -173,7 +172,8 @@ int mill_log_extent_room(struct mill_partition *partition, uint32_t size_bytes)
 void mill_log_index_batch(struct mill_log *log, uint32_t extent, uint32_t pos_bytes,
                           uint32_t size_bytes, int64_t base_offset)
 {
-    /* Units whose first byte lies in this batch: from the first unit border at or above its start. */
+    /* Units whose first byte lies in this batch: from the first unit border at or above its start.
+     */
     uint32_t unit = (pos_bytes + MILL_EXTENT_UNIT_BYTES - 1) >> MILL_EXTENT_UNIT_SHIFT;
     uint32_t end = (pos_bytes + size_bytes - 1) >> MILL_EXTENT_UNIT_SHIFT;
     for (; unit <= end; unit++) {

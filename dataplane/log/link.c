@@ -15,8 +15,8 @@ static void *claim(struct mill_partition *partition, uint32_t kind, uint32_t siz
         mill_ring_claim(&partition->log->config.store_out, kind, size_bytes);
     if (head) {
         memset(head, 0, size_bytes);
-        *head = (struct mill_link_head){.slot = partition->slot,
-                                        .generation = partition->generation};
+        *head =
+            (struct mill_link_head){.slot = partition->slot, .generation = partition->generation};
     }
     return head;
 }

@@ -275,9 +275,9 @@ static void sync_due(struct mill_log *log)
     for (struct log_node *node = log->sync.next; node != &log->sync;) {
         struct mill_partition *partition = MILL_CONTAINER_OF(node, struct mill_partition, sync);
         node = node->next;
-        uint64_t due = partition->unsynced_ns +
-                       (uint64_t)MILL_MIN(partition->settings.flush_ms, INT64_MAX / 2000000) *
-                           MILL_NS_PER_MS;
+        uint64_t due =
+            partition->unsynced_ns +
+            (uint64_t)MILL_MIN(partition->settings.flush_ms, INT64_MAX / 2000000) * MILL_NS_PER_MS;
         if (due > log->now.mono_ns) {
             next = MILL_MIN(next, due);
             continue;
@@ -329,8 +329,8 @@ bool mill_log_idle(const struct mill_log *log)
     for (uint32_t i = 0; i < log->partitions_used; i++) {
         const struct mill_partition *partition = &log->partitions[i];
         if (partition->log && !partition->gone &&
-            (partition->write_under_way || partition->dirty_bytes > 0 ||
-             partition->epochs_wanted || partition->delete_wanted)) {
+            (partition->write_under_way || partition->dirty_bytes > 0 || partition->epochs_wanted ||
+             partition->delete_wanted)) {
             return false;
         }
     }

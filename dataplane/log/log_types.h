@@ -33,7 +33,7 @@ struct log_extent {
     uint32_t next; /* by offset, MILL_LOG_NONE at the ends */
     uint32_t prev;
     int64_t base_offset;
-    int64_t end_offset; /* after the last batch */
+    int64_t end_offset;  /* after the last batch */
     uint64_t stream_pos; /* bytes of the partition before it, hot ones only */
     uint64_t used_ns;
     uint32_t size_bytes;
@@ -286,8 +286,7 @@ void mill_log_check_header(const struct mill_partition *partition, const struct 
                            struct mill_batch *ret_batch, struct log_check *ret_check);
 /* Walks the records of an uncompressed batch that lies in one piece. */
 void mill_log_check_records(const struct mill_partition *partition, const struct mill_batch *batch,
-                            const uint8_t *bytes, struct mill_now now,
-                            struct log_check *ret_check);
+                            const uint8_t *bytes, struct mill_now now, struct log_check *ret_check);
 
 /* --- watch.c ------------------------------------------------------------------------------------
  */

@@ -59,8 +59,7 @@ static int read_cold(struct mill_partition *partition, int64_t offset, uint32_t 
         }
     }
     /* Before memory is taken: that may evict the extent above. */
-    int64_t limit =
-        next == MILL_LOG_NONE ? partition->end_offset : log->extents[next].base_offset;
+    int64_t limit = next == MILL_LOG_NONE ? partition->end_offset : log->extents[next].base_offset;
     uint32_t extent;
     if (!unused || mill_log_extent_take(log, MILL_LOG_COLD_BYTES, &extent) < 0) {
         return -EAGAIN;

@@ -109,7 +109,8 @@ void mill_log_check_header(const struct mill_partition *partition, const struct 
     }
     mill_batch_read(header, ret_batch);
     if (append->size_bytes > (uint32_t)MILL_MAX(partition->settings.max_message_bytes, 0)) {
-        refuse(ret_check, MILL_KERR_MESSAGE_TOO_LARGE, "the record batch exceeds max.message.bytes");
+        refuse(ret_check, MILL_KERR_MESSAGE_TOO_LARGE,
+               "the record batch exceeds max.message.bytes");
         return;
     }
     if (!check_attributes(append, ret_batch, ret_check) ||

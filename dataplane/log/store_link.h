@@ -97,7 +97,7 @@ struct mill_link_read_done {
     struct mill_link_head head;
     uint32_t request;
     uint32_t extent;
-    int32_t status;     /* 0; -EMSGSIZE the first batch needs size_bytes; -ENOENT nothing there */
+    int32_t status;      /* 0; -EMSGSIZE the first batch needs size_bytes; -ENOENT nothing there */
     uint32_t size_bytes; /* of whole batches filled */
 };
 

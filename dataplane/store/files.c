@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Open files of a store (bounded, least recently used closed first) and whole reads and writes over
+ * the table of file calls. The store's thread only. */
+#include "dataplane/store/store_types.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const suffixes[STORE_FILE_KINDS] = {"log", "index", "timeindex"};
+
+int mill_store_files_init(struct mill_store *store)
+{
+    store->files = calloc(store->config.open_files_max, sizeof(store->files[0]));
+    store->window = malloc(STORE_WINDOW_BYTES);
+    store->window_file = -1;
+    if (!store->files || !store->window) {
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < store->config.open_files_max; i++) {
+        store->files[i].file = -1;
+    }
+    return 0;
+}
+
+static void close_slot(struct mill_store *store, struct store_file *slot)
+{
+    const struct mill_file_calls *files = store->config.files;
+    if (store->window_file == slot->file) {
+        store->window_file = -1;
+    }
+    /* What was written is in the page cache; an error of close tells nothing that sync does not. */
+    int r = files->close(files->context, slot->file);
+    MILL_UNUSED(r);
+    slot->file = -1;
+}
+
+void mill_store_files_fini(struct mill_store *store)
+{
+    for (uint32_t i = 0; store->files && i < store->config.open_files_max; i++) {
+        if (store->files[i].file >= 0) {
+            close_slot(store, &store->files[i]);
+        }
+    }
+    free(store->files);
+    free(store->window);
+}
+
+void mill_store_segment_path(const struct store_partition *partition, int64_t base_offset,
+                             enum store_file_kind kind, char *ret_path, size_t capacity)
+{
+    snprintf(ret_path, capacity, "%s/%020" PRId64 ".%s", partition->path, base_offset,
+             suffixes[kind]);
+}
+
+static struct store_file *slot_free(struct mill_store *store)
+{
+    struct store_file *oldest = &store->files[0];
+    for (uint32_t i = 0; i < store->config.open_files_max; i++) {
+        struct store_file *slot = &store->files[i];
+        if (slot->file < 0) {
+            return slot;
+        }
+        oldest = slot->used < oldest->used ? slot : oldest;
+    }
+    struct store_segment *segment = mill_store_segment_of(oldest->partition, oldest->segment);
+    if (segment && segment->base_offset == oldest->segment) {
+        segment->files[oldest->kind] = -1;
+    }
+    close_slot(store, oldest);
+    return oldest;
+}
+
+int mill_store_file(struct mill_store *store, struct store_partition *partition,
+                    struct store_segment *segment, enum store_file_kind kind)
+{
+    const struct mill_file_calls *files = store->config.files;
+    if (segment->files[kind] >= 0) {
+        struct store_file *slot = &store->files[segment->files[kind]];
+        slot->used = ++store->uses;
+        return slot->file;
+    }
+    char path[STORE_PATH_BYTES];
+    mill_store_segment_path(partition, segment->base_offset, kind, path, sizeof(path));
+    int file =
+        files->open(files->context, path, MILL_FILE_READ | MILL_FILE_WRITE | MILL_FILE_CREATE);
+    if (file < 0) {
+        return file;
+    }
+    struct store_file *slot = slot_free(store);
+    *slot = (struct store_file){.file = file,
+                                .used = ++store->uses,
+                                .partition = partition,
+                                .segment = segment->base_offset,
+                                .kind = kind};
+    segment->files[kind] = (int32_t)(slot - store->files);
+    return file;
+}
+
+void mill_store_file_close(struct mill_store *store, struct store_segment *segment)
+{
+    for (uint32_t kind = 0; kind < STORE_FILE_KINDS; kind++) {
+        if (segment->files[kind] >= 0) {
+            close_slot(store, &store->files[segment->files[kind]]);
+            segment->files[kind] = -1;
+        }
+    }
+}
+
+int mill_store_write_all(const struct mill_file_calls *files, int file, const void *bytes,
+                         size_t size_bytes, uint64_t pos_bytes)
+{
+    size_t done = 0;
+    while (done < size_bytes) {
+        struct iovec part = {.iov_base = (uint8_t *)(uintptr_t)bytes + done,
+                             .iov_len = size_bytes - done};
+        ssize_t r = files->write_at(files->context, file, &part, 1, pos_bytes + done);
+        if (r <= 0) {
+            return r < 0 ? (int)r : -EIO;
+        }
+        done += (size_t)r;
+    }
+    return 0;
+}
+
+int mill_store_read_all(const struct mill_file_calls *files, int file, void *to, size_t size_bytes,
+                        uint64_t pos_bytes)
+{
+    size_t done = 0;
+    while (done < size_bytes) {
+        ssize_t r = files->read_at(files->context, file, (uint8_t *)to + done, size_bytes - done,
+                                   pos_bytes + done);
+        if (r <= 0) {
+            return r < 0 ? (int)r : -EIO;
+        }
+        done += (size_t)r;
+    }
+    return 0;
+}
+
+const uint8_t *mill_store_peek(struct mill_store *store, int file, uint64_t pos_bytes,
+                               uint32_t size_bytes, uint64_t end_bytes, int *ret_error)
+{
+    bool there = store->window_file == file && pos_bytes >= store->window_pos &&
+                 pos_bytes + size_bytes <= store->window_pos + store->window_bytes;
+    if (!there) {
+        uint32_t want = (uint32_t)MILL_MIN((uint64_t)STORE_WINDOW_BYTES, end_bytes - pos_bytes);
+        store->window_file = -1;
+        *ret_error = mill_store_read_all(store->config.files, file, store->window, want, pos_bytes);
+        if (*ret_error < 0) {
+            return NULL;
+        }
+        store->window_file = file;
+        store->window_pos = pos_bytes;
+        store->window_bytes = want;
+    }
+    return store->window + (pos_bytes - store->window_pos);
+}
+
+int mill_store_read_text(const struct mill_file_calls *files, const char *path, char *ret_text,
+                         size_t capacity)
+{
+    int file = files->open(files->context, path, MILL_FILE_READ);
+    if (file < 0) {
+        return file;
+    }
+    int64_t size = files->size(files->context, file);
+    int r = size < 0 ? (int)size : (size_t)size >= capacity ? -EFBIG : 0;
+    r = r < 0 ? r : mill_store_read_all(files, file, ret_text, (size_t)size, 0);
+    int closed = files->close(files->context, file);
+    MILL_UNUSED(closed); /* nothing was written */
+    if (r < 0) {
+        return r;
+    }
+    ret_text[size] = '\0';
+    return (int)size;
+}
+
+int mill_store_write_text(const struct mill_file_calls *files, const char *dir, const char *name,
+                          const char *text)
+{
+    char path[STORE_PATH_BYTES];
+    char aside[STORE_PATH_BYTES];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    snprintf(aside, sizeof(aside), "%s/%s.tmp", dir, name);
+    int file =
+        files->open(files->context, aside,
+                    MILL_FILE_READ | MILL_FILE_WRITE | MILL_FILE_CREATE | MILL_FILE_TRUNCATE);
+    if (file < 0) {
+        return file;
+    }
+    int r = mill_store_write_all(files, file, text, strlen(text), 0);
+    r = r < 0 ? r : files->sync(files->context, file);
+    int closed = files->close(files->context, file);
+    r = r < 0 ? r : closed;
+    r = r < 0 ? r : files->rename(files->context, aside, path);
+    return r < 0 ? r : files->sync_dir(files->context, dir);
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A partition's directory: found by name and topic id in the log directories, made in the least
+ * filled one, renamed and removed at deletion; partition.metadata and leader-epoch-checkpoint in
+ * Kafka's text formats. The store's thread only. ref: KIP-516 (partition.metadata), KIP-101 */
+#include "dataplane/store/store_types.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char metadata_name[] = "partition.metadata";
+static const char epochs_name[] = "leader-epoch-checkpoint";
+
+int mill_store_dir_id(const struct mill_file_calls *files, const char *path,
+                      struct mill_uuid *ret_id)
+{
+    char file[STORE_PATH_BYTES];
+    char text[STORE_META_BYTES];
+    snprintf(file, sizeof(file), "%s/%s", path, metadata_name);
+    int r = mill_store_read_text(files, file, text, sizeof(text));
+    if (r < 0) {
+        return r == -ENOTDIR ? -ENOENT : r;
+    }
+    const char *at = strstr(text, "topic_id:");
+    char id[MILL_UUID_TEXT_BYTES] = "";
+    if (!at || sscanf(at + strlen("topic_id:"), " %22s", id) != 1 ||
+        mill_uuid_parse(id, ret_id) < 0) {
+        return -EBADMSG;
+    }
+    return 0;
+}
+
+static int metadata_write(struct mill_store *store, struct store_partition *partition)
+{
+    char text[128];
+    char id[MILL_UUID_TEXT_BYTES];
+    mill_uuid_format(&partition->topic_id, id);
+    snprintf(text, sizeof(text), "version: 0\ntopic_id: %s\n", id);
+    return mill_store_write_text(store->config.files, partition->path, metadata_name, text);
+}
+
+static int count_entry(void *context, const char *name)
+{
+    MILL_UNUSED(name);
+    (*(uint32_t *)context)++;
+    return 0;
+}
+
+/* Makes the directory in the log directory with the fewest partitions. */
+static int dir_make(struct mill_store *store, struct store_partition *partition)
+{
+    const struct mill_file_calls *files = store->config.files;
+    uint32_t best = STORE_DIRS_MAX;
+    uint32_t best_count = UINT32_MAX;
+    for (uint32_t i = 0; i < store->config.log_dirs_count; i++) {
+        uint32_t count = 0;
+        if (store->dirs[i].fenced ||
+            files->list(files->context, store->dirs[i].path, count_entry, &count) < 0) {
+            continue;
+        }
+        if (count < best_count) {
+            best = i;
+            best_count = count;
+        }
+    }
+    if (best == STORE_DIRS_MAX) {
+        return -EIO;
+    }
+    partition->dir = best;
+    snprintf(partition->path, sizeof(partition->path), "%s/%s-%d", store->dirs[best].path,
+             partition->topic, partition->index);
+    int r = files->make_dir(files->context, partition->path);
+    if (r < 0 && r != -EEXIST) {
+        return r;
+    }
+    r = metadata_write(store, partition);
+    return r < 0 ? r : files->sync_dir(files->context, store->dirs[best].path);
+}
+
+static void random_name(const struct store_partition *partition, const char *suffix, char *ret,
+                        size_t capacity)
+{
+    /* The topic id makes the name unique: it is never used again for another topic. */
+    char hex[33];
+    for (int i = 0; i < 16; i++) {
+        snprintf(hex + 2 * i, 3, "%02x", partition->topic_id.b[i]);
+    }
+    snprintf(ret, capacity, "%s.%s-%s", partition->path, hex, suffix);
+}
+
+int mill_store_dir_open(struct mill_store *store, struct store_partition *partition,
+                        bool push_aside)
+{
+    const struct mill_file_calls *files = store->config.files;
+    for (uint32_t i = 0; i < store->config.log_dirs_count; i++) {
+        struct mill_uuid id;
+        partition->dir = i;
+        snprintf(partition->path, sizeof(partition->path), "%s/%s-%d", store->dirs[i].path,
+                 partition->topic, partition->index);
+        int r = mill_store_dir_id(files, partition->path, &id);
+        if (r == 0 && mill_uuid_equal(&id, &partition->topic_id)) {
+            return store->dirs[i].fenced ? -EIO : 0;
+        }
+        if (r == -ENOENT) {
+            uint32_t count = 0;
+            r = files->list(files->context, partition->path, count_entry, &count);
+            if (r < 0 || count == 0) {
+                continue; /* not there, or killed between making it and telling whose it is */
+            }
+        } else if (r < 0 && r != -EBADMSG) {
+            return r;
+        }
+        if (!push_aside) {
+            return -EBUSY;
+        }
+        /* Files of a topic that is gone: kept under another name, for a person to look at. */
+        char aside[STORE_PATH_BYTES];
+        random_name(partition, "stray", aside, sizeof(aside));
+        r = files->rename(files->context, partition->path, aside);
+        if (r < 0) {
+            return r;
+        }
+    }
+    return dir_make(store, partition);
+}
+
+struct removal {
+    struct mill_store *store;
+    const char *path;
+};
+
+static int remove_entry(void *context, const char *name)
+{
+    const struct removal *removal = context;
+    const struct mill_file_calls *files = removal->store->config.files;
+    char path[STORE_PATH_BYTES];
+    snprintf(path, sizeof(path), "%s/%s", removal->path, name);
+    int r = files->remove_file(files->context, path);
+    return r == -ENOENT ? 0 : r;
+}
+
+int mill_store_dir_remove(struct mill_store *store, struct store_partition *partition)
+{
+    const struct mill_file_calls *files = store->config.files;
+    char aside[STORE_PATH_BYTES];
+    random_name(partition, "delete", aside, sizeof(aside));
+    int r = files->rename(files->context, partition->path, aside);
+    if (r < 0) {
+        return r == -ENOENT ? 0 : r;
+    }
+    r = files->sync_dir(files->context, store->dirs[partition->dir].path);
+    struct removal removal = {.store = store, .path = aside};
+    r = r < 0 ? r : files->list(files->context, aside, remove_entry, &removal);
+    return r < 0 ? r : files->remove_dir(files->context, aside);
+}
+
+int mill_store_epochs_write(struct mill_store *store, struct store_partition *partition)
+{
+    char text[STORE_META_BYTES];
+    size_t at = (size_t)snprintf(text, sizeof(text), "0\n%u\n", partition->epochs_count);
+    for (uint32_t i = 0; i < partition->epochs_count && at < sizeof(text); i++) {
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%d %" PRId64 "\n",
+                               partition->epochs[i].epoch, partition->epochs[i].start_offset);
+    }
+    return mill_store_write_text(store->config.files, partition->path, epochs_name, text);
+}
+
+/* Takes the checkpoint when it agrees with the log's end; what the batches said stands otherwise.
+ */
+int mill_store_epochs_read(struct mill_store *store, struct store_partition *partition)
+{
+    char path[STORE_PATH_BYTES];
+    char text[STORE_META_BYTES];
+    struct mill_link_epoch epochs[MILL_LINK_EPOCHS_MAX];
+    uint32_t count = 0;
+    uint32_t announced = 0;
+    int version = -1;
+    int used = 0;
+    snprintf(path, sizeof(path), "%s/%s", partition->path, epochs_name);
+    int r = mill_store_read_text(store->config.files, path, text, sizeof(text));
+    if (r < 0) {
+        return r == -ENOENT || r == -EFBIG ? 0 : r;
+    }
+    if (sscanf(text, "%d %u%n", &version, &announced, &used) != 2 || version != 0 ||
+        announced > MILL_LINK_EPOCHS_MAX) {
+        return 0;
+    }
+    const char *at = text + used;
+    while (count < announced && sscanf(at, "%d %" SCNd64 "%n", &epochs[count].epoch,
+                                       &epochs[count].start_offset, &used) == 2) {
+        bool rising = count == 0 || (epochs[count].epoch > epochs[count - 1].epoch &&
+                                     epochs[count].start_offset > epochs[count - 1].start_offset);
+        if (!rising) {
+            return 0;
+        }
+        at += used;
+        count++;
+    }
+    if (count != announced) {
+        return 0;
+    }
+    while (count > 0 && epochs[count - 1].start_offset > partition->written_offset) {
+        count--;
+    }
+    int32_t told = count > 0 ? epochs[count - 1].epoch : -1;
+    int32_t seen =
+        partition->epochs_count > 0 ? partition->epochs[partition->epochs_count - 1].epoch : -1;
+    if (told >= seen) {
+        memcpy(partition->epochs, epochs, count * sizeof(epochs[0]));
+        partition->epochs_count = count;
+    }
+    return 0;
+}

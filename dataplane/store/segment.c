@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Segments in Kafka's format: batches back to back in .log; .index and .timeindex entries every
+ * index.interval.bytes; rolling by size, age, full index and offset range. The store's thread only.
+ */
+#include "dataplane/store/store_types.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+
+/* --- numbers
+ * --------------------------------------------------------------------------------------- */
+
+static uint64_t index_max(const struct store_partition *partition, uint32_t entry_bytes)
+{
+    uint64_t limit = (uint64_t)MILL_MAX(partition->settings.segment_index_bytes, 12);
+    return limit / entry_bytes * entry_bytes;
+}
+
+static void entry_time(struct store_segment *segment, struct store_entries *entries)
+{
+    if (segment->max_timestamp <= segment->time_last) {
+        return;
+    }
+    uint8_t *at = entries->time + entries->time_count++ * STORE_TIME_ENTRY_BYTES;
+    mill_store_be64(at, (uint64_t)segment->max_timestamp);
+    mill_store_be32(at + 8, (uint32_t)(segment->max_offset - segment->base_offset));
+    segment->time_last = segment->max_timestamp;
+}
+
+void mill_store_account(const struct store_partition *partition, struct store_segment *segment,
+                        const struct mill_batch *batch, struct store_entries *entries)
+{
+    int64_t last = mill_batch_last_offset(batch);
+    uint32_t size = mill_batch_size_bytes(batch);
+    if (batch->max_timestamp > segment->max_timestamp) {
+        segment->max_timestamp = batch->max_timestamp;
+        segment->max_offset = last;
+    }
+    if (segment->first_timestamp < 0) {
+        segment->first_timestamp = batch->max_timestamp;
+    }
+    if (segment->since_index > (uint64_t)MILL_MAX(partition->settings.index_interval_bytes, 0)) {
+        uint8_t *at = entries->index + entries->index_count++ * STORE_INDEX_ENTRY_BYTES;
+#ifdef MILL_MUTANT_STORE_INDEX_ENTRY
+        mill_store_be32(at, (uint32_t)(batch->base_offset - segment->base_offset));
+#else
+        mill_store_be32(at, (uint32_t)(last - segment->base_offset));
+#endif
+        mill_store_be32(at + 4, (uint32_t)segment->log_bytes);
+        entry_time(segment, entries);
+        segment->since_index = 0;
+    }
+    segment->since_index += size;
+    segment->log_bytes += size;
+    segment->next_offset = last + 1;
+}
+
+int mill_store_entries_write(struct mill_store *store, struct store_partition *partition,
+                             struct store_segment *segment, const struct store_entries *entries)
+{
+    if (entries->index_count > 0) {
+        int file = mill_store_file(store, partition, segment, STORE_FILE_INDEX);
+        uint32_t size = entries->index_count * STORE_INDEX_ENTRY_BYTES;
+        int r = file < 0 ? file
+                         : mill_store_write_all(store->config.files, file, entries->index, size,
+                                                segment->index_bytes);
+        if (r < 0) {
+            return r;
+        }
+        segment->index_bytes += size;
+    }
+    if (entries->time_count > 0) {
+        int file = mill_store_file(store, partition, segment, STORE_FILE_TIMEINDEX);
+        uint32_t size = entries->time_count * STORE_TIME_ENTRY_BYTES;
+        int r = file < 0 ? file
+                         : mill_store_write_all(store->config.files, file, entries->time, size,
+                                                segment->time_bytes);
+        if (r < 0) {
+            return r;
+        }
+        segment->time_bytes += size;
+    }
+    return 0;
+}
+
+/* --- rolling
+ * --------------------------------------------------------------------------------------- */
+
+struct store_segment *mill_store_segment_add(struct mill_store *store,
+                                             struct store_partition *partition, int64_t base_offset)
+{
+    MILL_UNUSED(store);
+    if (partition->segments_count == partition->segments_capacity) {
+        uint32_t capacity = MILL_MAX(4u, partition->segments_capacity * 2);
+        void *grown = realloc(partition->segments, capacity * sizeof(partition->segments[0]));
+        if (!grown) {
+            return NULL;
+        }
+        partition->segments = grown;
+        partition->segments_capacity = capacity;
+    }
+    struct store_segment *segment = &partition->segments[partition->segments_count++];
+    *segment = (struct store_segment){
+        .base_offset = base_offset,
+        .next_offset = base_offset,
+        .max_timestamp = -1,
+        .max_offset = -1,
+        .time_last = -1,
+        .first_timestamp = -1,
+        .files = {-1, -1, -1},
+    };
+    return segment;
+}
+
+static bool roll_due(const struct store_partition *partition, const struct store_segment *segment,
+                     const struct mill_batch *batch)
+{
+    const struct mill_log_settings *settings = &partition->settings;
+    uint64_t size = mill_batch_size_bytes(batch);
+    if (segment->log_bytes == 0) {
+        return false;
+    }
+    return segment->log_bytes + size > (uint64_t)settings->segment_bytes ||
+           segment->log_bytes + size > INT32_MAX ||
+           mill_batch_last_offset(batch) - segment->base_offset > INT32_MAX ||
+           segment->index_bytes + STORE_INDEX_ENTRY_BYTES >
+               index_max(partition, STORE_INDEX_ENTRY_BYTES) ||
+           segment->time_bytes + 2 * STORE_TIME_ENTRY_BYTES >
+               index_max(partition, STORE_TIME_ENTRY_BYTES) ||
+           (segment->first_timestamp >= 0 && settings->segment_ms > 0 &&
+            batch->max_timestamp - segment->first_timestamp > settings->segment_ms);
+}
+
+static int sync_kind(struct mill_store *store, struct store_partition *partition,
+                     struct store_segment *segment, enum store_file_kind kind)
+{
+    int file = mill_store_file(store, partition, segment, kind);
+    return file < 0 ? file : store->config.files->sync(store->config.files->context, file);
+}
+
+int mill_store_segment_close(struct mill_store *store, struct store_partition *partition)
+{
+    struct store_segment *segment = &partition->segments[partition->segments_count - 1];
+    struct store_segment next = *segment;
+    struct store_entries entries = {.index_count = 0};
+    entry_time(&next, &entries);
+    int r = mill_store_entries_write(store, partition, &next, &entries);
+    if (r < 0) {
+        memcpy(segment->files, next.files, sizeof(next.files));
+        return r;
+    }
+    *segment = next;
+    for (int kind = 0; r == 0 && kind < STORE_FILE_KINDS; kind++) {
+        r = sync_kind(store, partition, segment, (enum store_file_kind)kind);
+    }
+    return r;
+}
+
+static int roll(struct mill_store *store, struct store_partition *partition, int64_t base_offset)
+{
+    int r = mill_store_segment_close(store, partition);
+    if (r < 0) {
+        return r;
+    }
+    partition->synced_offset = MILL_MAX(partition->synced_offset, partition->written_offset);
+    mill_store_file_close(store, &partition->segments[partition->segments_count - 1]);
+    partition->dir_unsynced = true;
+    return mill_store_segment_add(store, partition, base_offset) ? 0 : -ENOMEM;
+}
+
+/* --- appending
+ * ------------------------------------------------------------------------------------- */
+
+/* Writes one run of batches into the active segment. ret_done: bytes of it. */
+static int append_run(struct mill_store *store, struct store_partition *partition,
+                      const uint8_t *bytes, uint32_t size_bytes, uint32_t *ret_done)
+{
+    struct store_segment *segment = &partition->segments[partition->segments_count - 1];
+    struct store_segment next = *segment;
+    struct store_entries entries = {.index_count = 0};
+    uint32_t size = 0;
+    while (size < size_bytes && entries.index_count < STORE_BATCH_ENTRIES) {
+        struct mill_batch batch;
+        mill_batch_read(bytes + size, &batch);
+        if (roll_due(partition, &next, &batch)) {
+            break;
+        }
+        mill_store_account(partition, &next, &batch, &entries);
+        size += mill_batch_size_bytes(&batch);
+    }
+    int file = mill_store_file(store, partition, segment, STORE_FILE_LOG);
+    int r = file < 0
+                ? file
+                : mill_store_write_all(store->config.files, file, bytes, size, segment->log_bytes);
+    if (store->window_file == file) {
+        store->window_file = -1; /* it may have held bytes of a try before */
+    }
+    memcpy(next.files, segment->files, sizeof(next.files));
+    r = r < 0 ? r : mill_store_entries_write(store, partition, &next, &entries);
+    if (r < 0) {
+        memcpy(segment->files, next.files, sizeof(next.files));
+        return r;
+    }
+    *segment = next;
+    partition->written_offset = segment->next_offset;
+    *ret_done += size;
+    return 0;
+}
+
+int mill_store_append(struct mill_store *store, struct store_partition *partition,
+                      const uint8_t *bytes, uint32_t size_bytes, uint32_t *ret_done)
+{
+    *ret_done = 0;
+    while (*ret_done < size_bytes) {
+        struct mill_batch batch;
+        mill_batch_read(bytes + *ret_done, &batch);
+        int r = 0;
+        if (roll_due(partition, &partition->segments[partition->segments_count - 1], &batch)) {
+            r = roll(store, partition, batch.base_offset);
+        }
+        r = r < 0
+                ? r
+                : append_run(store, partition, bytes + *ret_done, size_bytes - *ret_done, ret_done);
+        if (r < 0) {
+            return r;
+        }
+    }
+    return 0;
+}
+
+int mill_store_sync(struct mill_store *store, struct store_partition *partition)
+{
+    int r = sync_kind(store, partition, &partition->segments[partition->segments_count - 1],
+                      STORE_FILE_LOG);
+    if (r == 0 && partition->dir_unsynced) {
+        r = store->config.files->sync_dir(store->config.files->context, partition->path);
+        partition->dir_unsynced = r < 0;
+    }
+    if (r == 0) {
+        partition->synced_offset = partition->written_offset;
+    }
+    return r;
+}
+
+/* --- walking and looking up
+ * ------------------------------------------------------------------------ */
+
+static int crc_of(struct mill_store *store, int file, uint64_t pos, uint32_t size, uint64_t end,
+                  uint32_t *ret_crc)
+{
+    uint32_t crc = MILL_CRC32C_START;
+    uint32_t at = MILL_BATCH_SUMMED_AT;
+    while (at < size) {
+        int error = 0;
+        uint32_t part = MILL_MIN(size - at, (uint32_t)STORE_WINDOW_BYTES / 2);
+        const uint8_t *bytes = mill_store_peek(store, file, pos + at, part, end, &error);
+        if (!bytes) {
+            return error;
+        }
+        crc = mill_crc32c_more(crc, bytes, part);
+        at += part;
+    }
+    *ret_crc = mill_crc32c_end(crc);
+    return 0;
+}
+
+int mill_store_walk(struct mill_store *store, int file, const struct store_walk *walk,
+                    uint64_t *ret_good)
+{
+    uint64_t pos = walk->from_bytes;
+    int64_t next_offset = walk->next_offset;
+    *ret_good = pos;
+    while (walk->end_bytes - pos >= MILL_BATCH_HEADER_BYTES) {
+        struct mill_batch batch;
+        int error = 0;
+        const uint8_t *bytes =
+            mill_store_peek(store, file, pos, MILL_BATCH_HEADER_BYTES, walk->end_bytes, &error);
+        if (!bytes) {
+            return error;
+        }
+        mill_batch_read(bytes, &batch);
+        if (batch.magic != 2 ||
+            batch.batch_length < MILL_BATCH_HEADER_BYTES - MILL_BATCH_PREFIX_BYTES ||
+            mill_batch_size_bytes(&batch) > walk->end_bytes - pos ||
+            batch.base_offset < next_offset || batch.last_offset_delta < 0) {
+            break;
+        }
+        uint32_t crc = batch.crc;
+        if (walk->crc) {
+            int r = crc_of(store, file, pos, mill_batch_size_bytes(&batch), walk->end_bytes, &crc);
+            if (r < 0) {
+                return r;
+            }
+        }
+        if (crc != batch.crc) {
+            break;
+        }
+        int r = walk->each ? walk->each(walk->context, &batch, pos) : 0;
+        if (r != 0) {
+            return r;
+        }
+        pos += mill_batch_size_bytes(&batch);
+        next_offset = mill_batch_last_offset(&batch) + 1;
+        *ret_good = pos;
+    }
+    return 0;
+}
+
+struct store_segment *mill_store_segment_of(struct store_partition *partition, int64_t offset)
+{
+    uint32_t low = 0;
+    uint32_t high = partition->segments_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (partition->segments[middle].base_offset <= offset) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low == 0 ? NULL : &partition->segments[low - 1];
+}
+
+int mill_store_lookup(struct mill_store *store, struct store_partition *partition,
+                      struct store_segment *segment, int64_t offset, uint64_t *ret_pos)
+{
+    const struct mill_file_calls *files = store->config.files;
+    uint64_t low = 0;
+    uint64_t high = segment->index_bytes / STORE_INDEX_ENTRY_BYTES;
+    *ret_pos = 0;
+    if (high == 0) {
+        return 0;
+    }
+    int file = mill_store_file(store, partition, segment, STORE_FILE_INDEX);
+    if (file < 0) {
+        return file;
+    }
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        uint8_t entry[STORE_INDEX_ENTRY_BYTES];
+        int r = mill_store_read_all(files, file, entry, sizeof(entry),
+                                    middle * STORE_INDEX_ENTRY_BYTES);
+        if (r < 0) {
+            return r;
+        }
+        if (segment->base_offset + mill_load_be32(entry) <= offset) {
+            *ret_pos = mill_load_be32(entry + 4);
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,565 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store's turn: takes requests of its core, a few per turn, and answers; see store.h. A write
+ * that finds the disk full is kept and tried again; any other failed write or sync fences its log
+ * directory for good. */
+#include "dataplane/store/store_types.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_WAIT_NS  (2 * MILL_NS_PER_S) /* for the removal of an older topic of the same name */
+#define NAME_RETRY_NS (20 * MILL_NS_PER_MS)
+
+/* --- answers
+ * --------------------------------------------------------------------------------------- */
+
+/* Room in the ring was looked at before the request was taken (out_room). */
+static void *tell(struct mill_store *store, const struct store_partition *partition, uint32_t kind,
+                  uint32_t size_bytes)
+{
+    struct mill_link_head *head = mill_ring_claim(&store->config.out, kind, size_bytes);
+    MILL_ASSERT(head != NULL);
+    memset(head, 0, size_bytes);
+    *head = (struct mill_link_head){.slot = partition->slot, .generation = partition->generation};
+    store->told = true;
+    return head;
+}
+
+/* One request leads to few answers; fencing tells each partition on its own and looks again. */
+static bool out_room(struct mill_store *store)
+{
+    return mill_ring_fits(&store->config.out, sizeof(struct mill_link_opened) * 2);
+}
+
+static void tell_written(struct mill_store *store, struct store_partition *partition, int status)
+{
+    struct mill_link_written *to = tell(store, partition, MILL_LINK_WRITTEN, sizeof(*to));
+    to->status = status;
+    to->written_offset = partition->written_offset;
+    to->synced_offset = partition->synced_offset;
+}
+
+/* Nothing of this directory is acknowledged any more. Each partition is told when it fits. */
+static void fence(struct mill_store *store, uint32_t dir)
+{
+    store->dirs[dir].fenced = true;
+    store->fence_told = false;
+}
+
+static void fence_tell(struct mill_store *store)
+{
+    for (uint32_t i = 0; i < store->partitions_length; i++) {
+        struct store_partition *partition = store->partitions[i];
+        if (!partition || !partition->loaded || partition->failed_told ||
+            !store->dirs[partition->dir].fenced) {
+            continue;
+        }
+        if (!out_room(store)) {
+            return;
+        }
+        tell(store, partition, MILL_LINK_FAILED, sizeof(struct mill_link_only));
+        partition->failed_told = true;
+        if (partition->writing && partition->full_told) {
+            store->stalled--;
+        }
+        partition->writing = false;
+        partition->full_told = false;
+    }
+    store->fence_told = true;
+}
+
+/* --- opening
+ * --------------------------------------------------------------------------------------- */
+
+static struct store_partition *partition_at(struct mill_store *store,
+                                            const struct mill_link_head *head)
+{
+    if (head->slot >= store->partitions_length || !store->partitions[head->slot]) {
+        return NULL;
+    }
+    struct store_partition *partition = store->partitions[head->slot];
+    return partition->generation == head->generation ? partition : NULL;
+}
+
+static void partition_free(struct mill_store *store, struct store_partition *partition)
+{
+    store->openings -= partition->opening ? 1 : 0;
+    store->stalled -= partition->writing && partition->full_told ? 1 : 0;
+    mill_store_unload(store, partition);
+    store->partitions[partition->slot] = NULL;
+    free(partition);
+}
+
+static struct store_partition *partition_make(struct mill_store *store,
+                                              const struct mill_link_open *open)
+{
+    uint32_t slot = open->head.slot;
+    if (slot >= store->partitions_length) {
+        uint32_t length = MILL_MAX(slot + 1, store->partitions_length * 2);
+        void *grown = realloc(store->partitions, length * sizeof(store->partitions[0]));
+        if (!grown) {
+            return NULL;
+        }
+        store->partitions = grown;
+        memset(store->partitions + store->partitions_length, 0,
+               (length - store->partitions_length) * sizeof(store->partitions[0]));
+        store->partitions_length = length;
+    }
+    if (store->partitions[slot]) {
+        partition_free(store, store->partitions[slot]);
+    }
+    struct store_partition *partition = calloc(1, sizeof(*partition));
+    if (partition) {
+        partition->slot = slot;
+        partition->generation = open->head.generation;
+        partition->topic_id = open->topic_id;
+        partition->index = open->partition;
+        partition->settings = open->settings;
+        memcpy(partition->topic, open->topic, sizeof(partition->topic));
+        partition->topic[sizeof(partition->topic) - 1] = '\0';
+        store->partitions[slot] = partition;
+    }
+    return partition;
+}
+
+static void open_load(struct mill_store *store, struct store_partition *partition,
+                      struct mill_now now)
+{
+    bool push_aside = partition->opening_since_ns != 0 &&
+                      now.mono_ns - partition->opening_since_ns >= NAME_WAIT_NS;
+    int r = mill_store_dir_open(store, partition, push_aside);
+    if (r == -EBUSY) {
+        partition->opening_since_ns =
+            partition->opening_since_ns ? partition->opening_since_ns : now.mono_ns;
+        store->retry_at_ns = MILL_MIN(store->retry_at_ns, now.mono_ns + NAME_RETRY_NS);
+        return;
+    }
+    r = r < 0 ? r : mill_store_load(store, partition);
+    if (r == 0 && partition->settings.flush_messages == 1) {
+        /* What a killed process had written may be in the page cache only, and is about to be
+         * shown as synced. */
+        r = mill_store_sync(store, partition);
+    }
+    partition->status = r;
+    partition->loaded = true;
+    if (r < 0) {
+        return;
+    }
+    partition->mark = mill_arena_mark(store->config.arena, &partition->topic_id, partition->index);
+    if (partition->mark) {
+        atomic_store_explicit(&partition->mark->start_offset, partition->start_offset,
+                              memory_order_release);
+        atomic_store_explicit(&partition->mark->written_offset, partition->written_offset,
+                              memory_order_release);
+    }
+}
+
+static int by_seen(const void *a, const void *b)
+{
+    const struct store_producer *left = a;
+    const struct store_producer *right = b;
+    return left->seen < right->seen ? -1 : left->seen > right->seen;
+}
+
+/* Tells producers, then OPENED, as the ring has room. ret: work done. */
+static uint32_t open_tell(struct mill_store *store, struct store_partition *partition,
+                          struct mill_now now)
+{
+    struct store_producers *producers = &partition->producers;
+    uint32_t work = 0;
+    if (partition->producers_told == 0 && partition->batches_told == 0 && producers->length > 0) {
+        qsort(producers->entries, producers->length, sizeof(producers->entries[0]), by_seen);
+        uint32_t over =
+            producers->length - MILL_MIN(producers->length, store->config.producers_max);
+        partition->producers_told = over; /* the oldest would only be evicted again */
+    }
+    for (; partition->producers_told < producers->length; partition->producers_told++) {
+        const struct store_producer *entry = &producers->entries[partition->producers_told];
+        int64_t newest = entry->batches[entry->count - 1].timestamp;
+        bool expired = now.wall_ms - newest > store->config.producer_expiration_ms;
+        for (; !expired && partition->batches_told < entry->count; partition->batches_told++) {
+            if (!out_room(store)) {
+                return work;
+            }
+            struct mill_link_producer *to = tell(store, partition, MILL_LINK_PRODUCER, sizeof(*to));
+            struct mill_link_head head = to->head;
+            *to = entry->batches[partition->batches_told];
+            to->head = head;
+            work++;
+        }
+        partition->batches_told = 0;
+    }
+    if (!out_room(store)) {
+        return work;
+    }
+    struct mill_link_opened *to = tell(store, partition, MILL_LINK_OPENED, sizeof(*to));
+    to->status = partition->status;
+    to->start_offset = partition->start_offset;
+    to->end_offset = partition->written_offset;
+    to->epochs_count = partition->epochs_count;
+    memcpy(to->epochs, partition->epochs, sizeof(to->epochs));
+    mill_store_producers_free(producers);
+    partition->opening = false;
+    store->openings--;
+    return work + 1;
+}
+
+static uint32_t openings_run(struct mill_store *store, struct mill_now now)
+{
+    uint32_t work = 0;
+    for (uint32_t i = 0; store->openings > 0 && i < store->partitions_length; i++) {
+        struct store_partition *partition = store->partitions[i];
+        if (!partition || !partition->opening) {
+            continue;
+        }
+        if (!partition->loaded) {
+            open_load(store, partition, now);
+        }
+        if (partition->loaded) {
+            work += open_tell(store, partition, now);
+        }
+    }
+    return work;
+}
+
+/* --- writing
+ * --------------------------------------------------------------------------------------- */
+
+/* Goes on with the partition's write. The disk being full keeps it; other failures fence. */
+static void write_run(struct mill_store *store, struct store_partition *partition,
+                      struct mill_now now)
+{
+    struct mill_link_write *write = &partition->write;
+    int r = 0;
+    while (r == 0 && partition->part < write->parts_count) {
+        struct mill_ref part = write->parts[partition->part];
+        uint32_t done = 0;
+        const uint8_t *bytes = mill_ref_data(mill_arena_base(store->config.arena), &part);
+        r = mill_store_append(store, partition, bytes + partition->part_bytes,
+                              part.size_bytes - partition->part_bytes, &done);
+        partition->part_bytes += done;
+        if (r == 0) {
+            partition->part++;
+            partition->part_bytes = 0;
+        }
+    }
+    if (partition->mark) {
+        /* Release: after the bytes are in the file. */
+        atomic_store_explicit(&partition->mark->written_offset, partition->written_offset,
+                              memory_order_release);
+    }
+    if (r == -ENOSPC || r == -EDQUOT) {
+        if (!partition->full_told) {
+            partition->full_told = true;
+            store->stalled++;
+            tell_written(store, partition, -ENOSPC);
+        }
+        store->retry_at_ns = now.mono_ns + STORE_RETRY_NS;
+        return;
+    }
+    if (r == 0 && write->sync) {
+        r = mill_store_sync(store, partition);
+    }
+    if (r < 0) {
+        fence(store, partition->dir);
+        return;
+    }
+    store->stalled -= partition->full_told ? 1 : 0;
+    partition->full_told = false;
+    partition->writing = false;
+    tell_written(store, partition, 0);
+}
+
+static uint32_t retries_run(struct mill_store *store, struct mill_now now)
+{
+    uint32_t work = 0;
+    if (now.mono_ns < store->retry_at_ns) {
+        return 0;
+    }
+    store->retry_at_ns = MILL_NEVER;
+    for (uint32_t i = 0; store->stalled > 0 && i < store->partitions_length; i++) {
+        struct store_partition *partition = store->partitions[i];
+        if (partition && partition->writing && partition->full_told && out_room(store)) {
+            write_run(store, partition, now);
+            work += partition->writing ? 0 : 1;
+        }
+    }
+    if (store->stalled > 0) {
+        store->retry_at_ns = MILL_MIN(store->retry_at_ns, now.mono_ns + STORE_RETRY_NS);
+    }
+    return work;
+}
+
+/* --- cold reads
+ * ------------------------------------------------------------------------------------ */
+
+struct seek {
+    int64_t offset;
+    int64_t limit_offset;
+    uint64_t start_bytes; /* of the batch that contains offset */
+    uint32_t size_bytes;  /* of whole batches from there on that fit */
+    uint32_t first_bytes; /* of the first one */
+    uint32_t room_bytes;
+    bool found;
+};
+
+static int seek_batch(void *context, const struct mill_batch *batch, uint64_t pos_bytes)
+{
+    struct seek *seek = context;
+    uint32_t size = mill_batch_size_bytes(batch);
+    if (!seek->found) {
+        if (mill_batch_last_offset(batch) < seek->offset) {
+            return 0;
+        }
+        seek->found = true;
+        seek->start_bytes = pos_bytes;
+        seek->first_bytes = size;
+    }
+    if (batch->base_offset >= seek->limit_offset || seek->size_bytes + size > seek->room_bytes) {
+        return 1;
+    }
+    seek->size_bytes += size;
+    return 0;
+}
+
+static int cold_read(struct mill_store *store, struct store_partition *partition,
+                     const struct mill_link_read *read, uint32_t *ret_size)
+{
+    struct store_segment *segment = mill_store_segment_of(partition, read->offset);
+    while (segment && segment->next_offset <= read->offset &&
+           segment + 1 < partition->segments + partition->segments_count) {
+        segment++;
+    }
+    if (!segment || segment->next_offset <= read->offset) {
+        return -ENOENT;
+    }
+    struct store_walk walk = {.end_bytes = segment->log_bytes};
+    int r = mill_store_lookup(store, partition, segment, read->offset, &walk.from_bytes);
+    int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
+    struct seek seek = {
+        .offset = read->offset, .limit_offset = read->limit_offset, .room_bytes = read->size_bytes};
+    uint64_t good;
+    walk.each = seek_batch;
+    walk.context = &seek;
+    r = file < 0 ? file : mill_store_walk(store, file, &walk, &good);
+    if (r < 0) {
+        return r;
+    }
+    if (!seek.found) {
+        return -EIO; /* the index promised more than the file holds */
+    }
+    *ret_size = seek.size_bytes > 0 ? seek.size_bytes : seek.first_bytes;
+    if (seek.size_bytes == 0) {
+        return -EMSGSIZE;
+    }
+    struct mill_ref ref = {.extent = read->extent, .size_bytes = seek.size_bytes};
+    return mill_store_read_all(store->config.files, file,
+                               mill_ref_data(mill_arena_base(store->config.arena), &ref),
+                               seek.size_bytes, seek.start_bytes);
+}
+
+/* --- requests
+ * -------------------------------------------------------------------------------------- */
+
+static void take_read(struct mill_store *store, struct store_partition *partition,
+                      const struct mill_link_read *read)
+{
+    uint32_t size = 0;
+    int status = partition->loaded ? cold_read(store, partition, read, &size) : -ENOENT;
+    struct mill_link_read_done *to = tell(store, partition, MILL_LINK_READ_DONE, sizeof(*to));
+    to->request = read->request;
+    to->extent = read->extent;
+    to->status = status;
+    to->size_bytes = size;
+}
+
+static void take_time(struct mill_store *store, struct store_partition *partition,
+                      const struct mill_link_time *time)
+{
+    int64_t offset = -1;
+    int64_t timestamp = -1;
+    int status = mill_store_find_time(store, partition, time->time_ms, &offset, &timestamp);
+    struct mill_link_time_done *to = tell(store, partition, MILL_LINK_TIME_DONE, sizeof(*to));
+    to->request = time->request;
+    to->status = status;
+    to->offset = offset;
+    to->timestamp = timestamp;
+}
+
+static void take_delete(struct mill_store *store, struct store_partition *partition)
+{
+    int r = 0;
+    if (partition->mark) {
+        /* Before the files change: a take-up must not bring back what is being deleted. */
+        atomic_store_explicit(&partition->mark->start_offset, INT64_MAX, memory_order_release);
+    }
+    for (uint32_t i = 0; i < partition->segments_count; i++) {
+        mill_store_file_close(store, &partition->segments[i]);
+    }
+    if (partition->path[0] && partition->loaded && partition->status == 0) {
+        r = mill_store_dir_remove(store, partition);
+    }
+    if (r < 0) {
+        fence(store, partition->dir);
+    }
+    if (partition->mark) {
+        mill_arena_mark_free(partition->mark);
+    }
+    tell(store, partition, MILL_LINK_GONE, sizeof(struct mill_link_only));
+    partition_free(store, partition);
+}
+
+static void take_open(struct mill_store *store, const struct mill_link_open *open,
+                      struct mill_now now)
+{
+    struct store_partition *partition = partition_make(store, open);
+    if (!partition) {
+        struct store_partition none = {.slot = open->head.slot,
+                                       .generation = open->head.generation};
+        struct mill_link_opened *to = tell(store, &none, MILL_LINK_OPENED, sizeof(*to));
+        to->status = -ENOMEM;
+        return;
+    }
+    partition->opening = true;
+    store->openings++;
+    open_load(store, partition, now);
+}
+
+static void take_epochs(struct mill_store *store, struct store_partition *partition,
+                        const struct mill_link_epochs *epochs)
+{
+    partition->epochs_count = MILL_MIN(epochs->count, (uint32_t)MILL_LINK_EPOCHS_MAX);
+    memcpy(partition->epochs, epochs->epochs, sizeof(partition->epochs));
+    int r = mill_store_epochs_write(store, partition);
+    /* The epochs stand in the batches too: for lack of space a later start reads them there. */
+    if (r < 0 && r != -ENOSPC && r != -EDQUOT) {
+        fence(store, partition->dir);
+    }
+}
+
+static void take_one(struct mill_store *store, uint32_t kind, const void *message,
+                     struct mill_now now)
+{
+    struct store_partition *partition = partition_at(store, message);
+    if (kind == MILL_LINK_OPEN) {
+        take_open(store, message, now);
+        return;
+    }
+    if (!partition) {
+        return;
+    }
+    bool fenced = store->dirs[partition->dir].fenced;
+    switch (kind) {
+    case MILL_LINK_WRITE:
+        if (!fenced) {
+            partition->write = *(const struct mill_link_write *)message;
+            partition->part = 0;
+            partition->part_bytes = 0;
+            partition->writing = true;
+            write_run(store, partition, now);
+        }
+        break;
+    case MILL_LINK_EPOCHS:
+        if (!fenced) {
+            take_epochs(store, partition, message);
+        }
+        break;
+    case MILL_LINK_SETTINGS:
+        partition->settings = ((const struct mill_link_settings *)message)->settings;
+        break;
+    case MILL_LINK_READ:
+        take_read(store, partition, message);
+        break;
+    case MILL_LINK_TIME:
+        take_time(store, partition, message);
+        break;
+    case MILL_LINK_DELETE:
+        take_delete(store, partition);
+        break;
+    default:
+        break;
+    }
+}
+
+uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
+{
+    uint32_t work = openings_run(store, now);
+    uint32_t kind;
+    uint32_t size;
+    const void *message;
+    work += retries_run(store, now);
+    for (uint32_t i = 0; i < STORE_STEP_MESSAGES && out_room(store) &&
+                         (message = mill_ring_next(&store->config.in, &kind, &size)) != NULL;
+         i++) {
+        take_one(store, kind, message, now);
+        work++;
+    }
+    if (work > 0) {
+        mill_ring_release(&store->config.in);
+    }
+    if (!store->fence_told) {
+        fence_tell(store);
+    }
+    if (store->told) {
+        store->told = false;
+        mill_ring_publish(&store->config.out);
+        mill_bell_ring(&store->config.core_bell);
+    }
+    return work;
+}
+
+uint64_t mill_store_deadline(const struct mill_store *store)
+{
+    return store->retry_at_ns;
+}
+
+/* --- making and closing
+ * ---------------------------------------------------------------------------- */
+
+int mill_store_create(const struct mill_store_config *config, struct mill_store **ret_store,
+                      struct mill_report *report)
+{
+    struct mill_store *store = calloc(1, sizeof(*store));
+    if (!store || config->log_dirs_count > STORE_DIRS_MAX || config->open_files_max < 4) {
+        free(store);
+        return mill_fail(report, store ? -EINVAL : -ENOMEM, "the store cannot be made");
+    }
+    store->config = *config;
+    store->retry_at_ns = MILL_NEVER;
+    store->fence_told = true;
+    for (uint32_t i = 0; i < config->log_dirs_count; i++) {
+        snprintf(store->dirs[i].path, sizeof(store->dirs[i].path), "%s", config->log_dirs[i]);
+    }
+    int r = mill_store_files_init(store);
+    if (r < 0) {
+        mill_store_files_fini(store);
+        free(store);
+        return mill_fail(report, r, "no memory for the open files of a store");
+    }
+    *ret_store = store;
+    return 0;
+}
+
+void mill_store_close(struct mill_store *store, struct mill_now now)
+{
+    if (!store) {
+        return;
+    }
+    MILL_UNUSED(now);
+    for (uint32_t i = 0; i < store->partitions_length; i++) {
+        struct store_partition *partition = store->partitions[i];
+        if (!partition) {
+            continue;
+        }
+        if (partition->loaded && partition->status == 0 && !store->dirs[partition->dir].fenced) {
+            int r = mill_store_segment_close(store, partition);
+            MILL_UNUSED(r); /* the next start walks the last segment whatever was synced */
+        }
+        partition_free(store, partition);
+    }
+    mill_store_files_fini(store);
+    free(store->partitions);
+    free(store);
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Take-up after a kill: what extents of an earlier process hold beyond the files is written to
+ * them. Descriptors say what is valid, each batch is checked again; only what follows the files
+ * without a gap is written. Nothing of the arena is given up before everything was written; then
+ * arena and directories begin a new incarnation. Start-up only, one thread. */
+#include "dataplane/store/store_types.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/crc32c.h"
+#include "base/log_line.h"
+
+struct home {
+    struct mill_uuid topic_id;
+    int32_t partition;
+    uint32_t dir;
+    char name[NAME_MAX + 1];
+};
+
+struct takeup {
+    const struct mill_file_calls *files;
+    const char *const *log_dirs;
+    uint32_t log_dirs_count;
+    struct mill_arena *arena;
+    void (*say)(void *context, int level, const char *id, const char *text);
+    void *say_context;
+    struct mill_takeup_result *result;
+    struct mill_report *report;
+    struct store_meta metas[STORE_DIRS_MAX];
+    struct mill_store *store; /* never stepped: its files and walks are used */
+    struct home *homes;
+    uint32_t homes_count;
+    uint32_t homes_capacity;
+    uint32_t dir; /* being listed */
+    uint32_t *extents;
+    uint32_t extents_count;
+};
+
+static void MILL_PRINTF(4, 5)
+    tell(struct takeup *takeup, int level, const char *id, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (takeup->say) {
+        takeup->say(takeup->say_context, level, id, text);
+    }
+}
+
+/* --- what is there
+ * --------------------------------------------------------------------------------- */
+
+static int home_note(void *context, const char *name)
+{
+    struct takeup *takeup = context;
+    const char *dash = strrchr(name, '-');
+    char *end = NULL;
+    long partition = dash ? strtol(dash + 1, &end, 10) : -1;
+    if (!dash || dash[1] < '0' || dash[1] > '9' || *end != '\0' || partition > INT32_MAX ||
+        strlen(name) > NAME_MAX) {
+        return 0;
+    }
+    char path[STORE_PATH_BYTES];
+    struct mill_uuid id;
+    snprintf(path, sizeof(path), "%s/%s", takeup->log_dirs[takeup->dir], name);
+    if (mill_store_dir_id(takeup->files, path, &id) < 0) {
+        return 0;
+    }
+    if (takeup->homes_count == takeup->homes_capacity) {
+        uint32_t capacity = MILL_MAX(64u, takeup->homes_capacity * 2);
+        struct home *grown = realloc(takeup->homes, capacity * sizeof(grown[0]));
+        if (!grown) {
+            return -ENOMEM;
+        }
+        takeup->homes = grown;
+        takeup->homes_capacity = capacity;
+    }
+    struct home *home = &takeup->homes[takeup->homes_count++];
+    *home = (struct home){.topic_id = id, .partition = (int32_t)partition, .dir = takeup->dir};
+    snprintf(home->name, sizeof(home->name), "%s", name);
+    return 0;
+}
+
+static int homes_find(struct takeup *takeup)
+{
+    for (uint32_t i = 0; i < takeup->log_dirs_count; i++) {
+        takeup->dir = i;
+        int r = takeup->files->list(takeup->files->context, takeup->log_dirs[i], home_note, takeup);
+        if (r < 0) {
+            return mill_fail(takeup->report, r, "log directory %s cannot be read: %s",
+                             takeup->log_dirs[i], strerror(-r));
+        }
+    }
+    return 0;
+}
+
+static int by_place(const void *a, const void *b, void *context)
+{
+    struct mill_arena *arena = context;
+    const struct mill_extent_desc *left = mill_arena_desc(arena, *(const uint32_t *)a);
+    const struct mill_extent_desc *right = mill_arena_desc(arena, *(const uint32_t *)b);
+    int r = memcmp(&left->topic_id, &right->topic_id, sizeof(left->topic_id));
+    if (r == 0) {
+        r = left->partition < right->partition ? -1 : left->partition > right->partition;
+    }
+    if (r == 0) {
+        r = left->base_offset < right->base_offset ? -1 : left->base_offset > right->base_offset;
+    }
+    return r != 0 ? r : left->order < right->order ? -1 : left->order > right->order;
+}
+
+static int extents_find(struct takeup *takeup)
+{
+    uint32_t cursor = 0;
+    uint32_t count = 0;
+    while (mill_arena_next_log(takeup->arena, &cursor)) {
+        count++;
+    }
+    takeup->extents = calloc(MILL_MAX(count, 1u), sizeof(takeup->extents[0]));
+    if (!takeup->extents) {
+        return mill_fail(takeup->report, -ENOMEM, "no memory for the take-up");
+    }
+    cursor = 0;
+    while (takeup->extents_count < count && mill_arena_next_log(takeup->arena, &cursor)) {
+        takeup->extents[takeup->extents_count++] = cursor - 1;
+    }
+    qsort_r(takeup->extents, takeup->extents_count, sizeof(takeup->extents[0]), by_place,
+            takeup->arena);
+    if (mill_arena_implausible_count(takeup->arena) > 0) {
+        tell(takeup, MILL_LEVEL_WARN, "store.take-up.implausible",
+             "descriptors that make no sense were skipped count=%u",
+             mill_arena_implausible_count(takeup->arena));
+    }
+    return 0;
+}
+
+static const struct mill_partition_mark *mark_of(struct takeup *takeup,
+                                                 const struct mill_extent_desc *desc)
+{
+    for (uint32_t i = 0; i < mill_arena_marks_length(takeup->arena); i++) {
+        const struct mill_partition_mark *mark = mill_arena_mark_at(takeup->arena, i);
+        if (mark && mark->partition == desc->partition &&
+            mill_uuid_equal(&mark->topic_id, &desc->topic_id)) {
+            return mark;
+        }
+    }
+    return NULL;
+}
+
+/* --- one partition
+ * --------------------------------------------------------------------------------- */
+
+/* Checks the batch at pos of an extent. ret: its size, 0 when it is no whole, valid batch. */
+static uint32_t batch_check(const uint8_t *data, uint32_t pos, uint32_t end,
+                            struct mill_batch *ret_batch)
+{
+    if (end - pos < MILL_BATCH_HEADER_BYTES) {
+        return 0;
+    }
+    mill_batch_read(data + pos, ret_batch);
+    if (ret_batch->magic != 2 ||
+        ret_batch->batch_length < MILL_BATCH_HEADER_BYTES - MILL_BATCH_PREFIX_BYTES ||
+        ret_batch->last_offset_delta < 0 || mill_batch_size_bytes(ret_batch) > end - pos) {
+        return 0;
+    }
+    uint32_t size = mill_batch_size_bytes(ret_batch);
+    uint32_t crc = mill_crc32c(data + pos + MILL_BATCH_SUMMED_AT, size - MILL_BATCH_SUMMED_AT);
+    return crc == ret_batch->crc ? size : 0;
+}
+
+/* Writes what one extent holds beyond the files. ret: 1 go on, 0 stop here (told), -errno. */
+static int extent_write(struct takeup *takeup, struct store_partition *partition, uint32_t extent,
+                        int64_t limit_offset)
+{
+    const struct mill_extent_desc *desc = mill_arena_desc(takeup->arena, extent);
+    uint32_t end = atomic_load_explicit(&desc->committed_bytes, memory_order_acquire);
+    const uint8_t *data =
+        mill_arena_base(takeup->arena) + ((size_t)extent << MILL_EXTENT_UNIT_SHIFT);
+    uint32_t pos = 0;
+    while (pos < end) {
+        struct mill_batch batch;
+        uint32_t size = batch_check(data, pos, end, &batch);
+        if (size == 0 || mill_batch_last_offset(&batch) >= limit_offset) {
+            tell(takeup, MILL_LEVEL_ERROR, "store.take-up.bad-batch",
+                 "partition=%s extent=%u pos=%u: not a valid batch; the rest is discarded",
+                 partition->path, extent, pos);
+            return 0;
+        }
+        if (mill_batch_last_offset(&batch) < partition->written_offset) {
+            pos += size;
+            continue;
+        }
+        if (batch.base_offset != partition->written_offset) {
+            tell(takeup, MILL_LEVEL_ERROR, "store.take-up.gap",
+                 "partition=%s files end at %" PRId64 ", the next batch begins at %" PRId64
+                 ": the rest is discarded",
+                 partition->path, partition->written_offset, batch.base_offset);
+            return 0;
+        }
+#ifdef MILL_MUTANT_STORE_LOSE_TAKEUP
+        if (pos + size == end) {
+            return 1;
+        }
+#endif
+        uint32_t done = 0;
+        int r = mill_store_append(takeup->store, partition, data + pos, size, &done);
+        if (r < 0) {
+            return mill_fail(takeup->report, r,
+                             "%s cannot be written: %s; nothing was lost, mend it and start again",
+                             partition->path, strerror(-r));
+        }
+        takeup->result->batches_written++;
+        takeup->result->bytes_written += size;
+        pos += size;
+    }
+    return 1;
+}
+
+static int partition_write(struct takeup *takeup, struct store_partition *partition,
+                           const uint32_t *extents, uint32_t count,
+                           const struct mill_partition_mark *mark)
+{
+    int64_t written = mark ? atomic_load_explicit(&mark->written_offset, memory_order_acquire) : 0;
+    int64_t cut = mark ? atomic_load_explicit(&mark->truncate_offset, memory_order_acquire) : -1;
+    uint64_t before = takeup->result->bytes_written;
+    if (partition->written_offset < written) {
+        tell(takeup, MILL_LEVEL_ERROR, "store.take-up.older-copy",
+             "partition=%s files end at %" PRId64 " but had been written to %" PRId64
+             ": an older copy; its extents are discarded count=%u",
+             partition->path, partition->written_offset, written, count);
+        takeup->result->extents_discarded += count;
+        return 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        int r = extent_write(takeup, partition, extents[i], cut < 0 ? INT64_MAX : cut);
+        if (r < 0) {
+            return r;
+        }
+        if (r == 0) {
+            takeup->result->extents_discarded += count - i;
+            break;
+        }
+    }
+    if (takeup->result->bytes_written > before) {
+        takeup->result->partitions++;
+        int r = mill_store_sync(takeup->store, partition);
+        if (r < 0) {
+            return mill_fail(takeup->report, r, "%s cannot be synced: %s", partition->path,
+                             strerror(-r));
+        }
+    }
+    return 0;
+}
+
+static const struct home *home_of(const struct takeup *takeup, const struct mill_extent_desc *desc)
+{
+    for (uint32_t i = 0; i < takeup->homes_count; i++) {
+        if (takeup->homes[i].partition == desc->partition &&
+            mill_uuid_equal(&takeup->homes[i].topic_id, &desc->topic_id)) {
+            return &takeup->homes[i];
+        }
+    }
+    return NULL;
+}
+
+static int group_write(struct takeup *takeup, const uint32_t *extents, uint32_t count)
+{
+    const struct mill_extent_desc *desc = mill_arena_desc(takeup->arena, extents[0]);
+    const struct home *home = home_of(takeup, desc);
+    struct mill_uuid ours = mill_arena_incarnation(takeup->arena);
+    char id[MILL_UUID_TEXT_BYTES];
+    mill_uuid_format(&desc->topic_id, id);
+    if (!home) {
+        tell(takeup, MILL_LEVEL_WARN, "store.take-up.no-files",
+             "topic_id=%s partition=%d has no files (deleted, or the directory was replaced): its "
+             "extents are discarded count=%u",
+             id, desc->partition, count);
+        takeup->result->extents_discarded += count;
+        return 0;
+    }
+    if (mill_uuid_is_zero(&ours) ||
+        !mill_uuid_equal(&ours, &takeup->metas[home->dir].incarnation)) {
+        tell(takeup, MILL_LEVEL_ERROR, "store.take-up.foreign",
+             "partition=%s/%s: memory and files are of different runs; its extents are discarded "
+             "count=%u",
+             takeup->log_dirs[home->dir], home->name, count);
+        takeup->result->extents_discarded += count;
+        return 0;
+    }
+    struct store_partition *partition = calloc(1, sizeof(*partition));
+    if (!partition) {
+        return mill_fail(takeup->report, -ENOMEM, "no memory for the take-up");
+    }
+    partition->topic_id = desc->topic_id;
+    partition->index = desc->partition;
+    partition->dir = home->dir;
+    partition->settings = (struct mill_log_settings){
+        .segment_bytes = 1 << 30,
+        .segment_ms = INT64_MAX,
+        .index_interval_bytes = 4096,
+        .segment_index_bytes =
+            10 << 20}; /* Kafka's defaults: a topic's own come with its opening */
+    snprintf(partition->path, sizeof(partition->path), "%s/%s", takeup->log_dirs[home->dir],
+             home->name);
+    int r = mill_store_load(takeup->store, partition);
+    if (r < 0) {
+        r = mill_fail(takeup->report, r, "%s cannot be loaded: %s", partition->path, strerror(-r));
+    } else {
+        r = partition_write(takeup, partition, extents, count, mark_of(takeup, desc));
+    }
+    mill_store_unload(takeup->store, partition);
+    free(partition);
+    return r;
+}
+
+static int groups_write(struct takeup *takeup)
+{
+    uint32_t first = 0;
+    while (first < takeup->extents_count) {
+        const struct mill_extent_desc *desc =
+            mill_arena_desc(takeup->arena, takeup->extents[first]);
+        uint32_t end = first + 1;
+        while (end < takeup->extents_count) {
+            const struct mill_extent_desc *next =
+                mill_arena_desc(takeup->arena, takeup->extents[end]);
+            if (next->partition != desc->partition ||
+                !mill_uuid_equal(&next->topic_id, &desc->topic_id)) {
+                break;
+            }
+            end++;
+        }
+        int r = group_write(takeup, takeup->extents + first, end - first);
+        if (r < 0) {
+            return r;
+        }
+        first = end;
+    }
+    return 0;
+}
+
+/* --- the whole
+ * ------------------------------------------------------------------------------------- */
+
+/* Directories first: killed in between, the arena is of an older run and what it holds is in the
+ * files. */
+static int incarnation_new(struct takeup *takeup)
+{
+    struct mill_uuid id;
+    if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id)) {
+        return mill_fail(takeup->report, -EIO, "no random numbers from the kernel");
+    }
+    for (uint32_t i = 0; i < takeup->log_dirs_count; i++) {
+        takeup->metas[i].incarnation = id;
+        int r = mill_store_meta_write(takeup->files, takeup->log_dirs[i], &takeup->metas[i]);
+        if (r < 0) {
+            return mill_fail(takeup->report, r, "%s/meta.properties cannot be written: %s",
+                             takeup->log_dirs[i], strerror(-r));
+        }
+    }
+    mill_arena_reset(takeup->arena, &id);
+    return 0;
+}
+
+int mill_store_takeup(const struct mill_file_calls *files, const char *const *log_dirs,
+                      uint32_t log_dirs_count, struct mill_arena *arena, bool taken,
+                      void (*say)(void *ctx, int level, const char *id, const char *text),
+                      void *say_context, struct mill_takeup_result *ret_result,
+                      struct mill_report *report)
+{
+    struct takeup *takeup = calloc(1, sizeof(*takeup));
+    *ret_result = (struct mill_takeup_result){0};
+    if (!takeup || log_dirs_count > STORE_DIRS_MAX) {
+        free(takeup);
+        return mill_fail(report, takeup ? -EINVAL : -ENOMEM, "the take-up cannot begin");
+    }
+    takeup->files = files;
+    takeup->log_dirs = log_dirs;
+    takeup->log_dirs_count = log_dirs_count;
+    takeup->arena = arena;
+    takeup->say = say;
+    takeup->say_context = say_context;
+    takeup->result = ret_result;
+    takeup->report = report;
+    struct mill_store_config config = {.files = files,
+                                       .log_dirs = log_dirs,
+                                       .log_dirs_count = log_dirs_count,
+                                       .arena = arena,
+                                       .open_files_max = 16};
+    int r = mill_store_create(&config, &takeup->store, report);
+    for (uint32_t i = 0; r == 0 && i < log_dirs_count; i++) {
+        r = mill_store_meta_read(files, log_dirs[i], &takeup->metas[i]);
+        if (r < 0) {
+            mill_fail(report, r, "%s/meta.properties cannot be read: %s", log_dirs[i],
+                      strerror(-r));
+        }
+    }
+    if (r == 0 && taken) {
+        r = homes_find(takeup);
+        r = r < 0 ? r : extents_find(takeup);
+        r = r < 0 ? r : groups_write(takeup);
+    }
+    r = r < 0 ? r : incarnation_new(takeup);
+    mill_store_close(takeup->store, (struct mill_now){0});
+    free(takeup->homes);
+    free(takeup->extents);
+    free(takeup);
+    return r;
+}

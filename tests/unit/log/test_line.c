@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: one line through log and store works: append, read, watch, files, load. Method: both
+ * stepped in one thread over real files on tmpfs. */
+#include "tests/unit/test.h"
+
+#include <errno.h>
+
+#include "tests/unit/log/fixture.h"
+
+static void test_append_then_read_gives_the_same_bytes(void **state)
+{
+    MILL_UNUSED(state);
+    static struct fixture f;
+    struct mill_log_settings settings = fixture_settings();
+    struct maker *m = maker_new();
+    fixture_make(&f, NULL);
+    fixture_open(&f);
+    struct mill_partition *partition = fixture_partition(&f, 0, &settings);
+    bool fired = false;
+    struct mill_log_watch watch = {.user = &fired};
+    mill_log_watch_data(partition, &watch, 0, 1);
+    fixture_settle(&f);
+    assert_false(fired);
+    maker_build(m, 3);
+    struct mill_append_result result = maker_must(&f, partition, m);
+    assert_int_equal(result.base_offset, 0);
+    assert_int_equal(result.bytes_copied, m->size);
+    assert_int_equal(mill_partition_end(partition), 3);
+    fixture_settle(&f);
+    assert_true(fired);
+    result = maker_must(&f, partition, m);
+    assert_int_equal(result.base_offset, 3);
+    struct mill_read read = {
+        .offset = 4, .bytes_max = 1 << 20, .current_epoch = -1, .last_epoch = -1, .refs_max = 8};
+    struct mill_read_result got;
+    fixture_read(&f, partition, &read, &got);
+    assert_int_equal(got.error, 0);
+    assert_int_equal(got.bytes, m->size);
+    assert_int_equal(got.refs_count, 1);
+    const uint8_t *bytes = mill_ref_data(mill_arena_base(f.arena), &got.refs[0]);
+    assert_int_equal(mill_load_be64(bytes), 3);
+    assert_int_equal(mill_load_be32(bytes + MILL_BATCH_EPOCH_AT), 3);
+    assert_memory_equal(bytes + 16, m->bytes + 16, m->size - 16);
+    fixture_close(&f, true);
+    fixture_open(&f);
+    partition = fixture_partition(&f, 0, &settings);
+    assert_int_equal(mill_partition_end(partition), 6);
+    fixture_read(&f, partition, &read, &got);
+    assert_int_equal(got.bytes, m->size);
+    bytes = mill_ref_data(mill_arena_base(f.arena), &got.refs[0]);
+    assert_memory_equal(bytes + 16, m->bytes + 16, m->size - 16);
+    mill_log_delete(partition);
+    fixture_settle(&f);
+    assert_int_equal(f.gone, 1);
+    fixture_close(&f, true);
+    fixture_free(&f);
+    free(m);
+}
+
+static void test_takeup_writes_what_the_files_lack(void **state)
+{
+    MILL_UNUSED(state);
+    static struct fixture f;
+    struct mill_log_settings settings = fixture_settings();
+    struct maker *m = maker_new();
+    fixture_make(&f, NULL);
+    fixture_open(&f);
+    struct mill_partition *partition = fixture_partition(&f, 0, &settings);
+    for (int i = 0; i < 100; i++) {
+        maker_build(m, 1 + i % 5);
+        maker_must(&f, partition, m);
+        if (i == 40) {
+            fixture_settle(&f);
+        }
+    }
+    int64_t end = mill_partition_end(partition);
+    fixture_close(&f, false);
+    fixture_open(&f);
+    assert_int_equal(f.takeup.partitions, 1);
+    assert_int_equal(f.takeup.batches_written, 59);
+    assert_int_equal(f.said_count, 0);
+    partition = fixture_partition(&f, 0, &settings);
+    assert_int_equal(mill_partition_end(partition), end);
+    fixture_close(&f, true);
+    fixture_free(&f);
+    free(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_append_then_read_gives_the_same_bytes),
+        cmocka_unit_test(test_takeup_writes_what_the_files_lack),
+    };
+    return cmocka_run_group_tests_name("log line", tests, NULL, NULL);
+}
