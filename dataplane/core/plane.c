@@ -228,7 +228,7 @@ static void port_share(struct mill_plane *plane, uint32_t index)
     const struct mill_config_port *config = plane->port_configs[index];
     struct mill_port_info info;
     mill_port_info(plane->ports[index], &info);
-    snprintf(shared->name, sizeof(shared->name), "%s", config->name);
+    snprintf(shared->name, sizeof(shared->name), "%.31s", config->name);
     snprintf(shared->driver, sizeof(shared->driver), "%s", info.driver);
     memcpy(shared->mac, info.mac, sizeof(shared->mac));
     shared->mtu = info.mtu;
@@ -259,7 +259,7 @@ static int port_open(struct mill_plane *plane, const struct mill_config_listener
         .netns = mill_config_text(plane->config, MILL_KEY_DPDK_NETNS),
         .rx_csum_trusted = from->rx_csum_trusted,
     };
-    snprintf(options.name, sizeof(options.name), "%s", from->name);
+    snprintf(options.name, sizeof(options.name), "%.31s", from->name);
     snprintf(options.device, sizeof(options.device), "%s", from->device);
     memcpy(options.mac, from->mac, sizeof(options.mac));
     uint32_t index = plane->ports_count;
