@@ -113,7 +113,8 @@ static bool stage_more(struct mill_core *core, struct mill_conn *conn)
  */
 static bool stage_begin(struct mill_core *core, struct mill_conn *conn)
 {
-    bool large = conn->frame_bytes > core->limits.pinned_bytes_max;
+    uint32_t pinned_max = MILL_MIN(core->limits.pinned_bytes_max, conn->stream->rx_bytes_max / 2);
+    bool large = conn->frame_bytes > pinned_max;
     bool crowded = core->pinned_bytes > core->limits.pinned_total_bytes;
     if (!large && !crowded) {
         return false;

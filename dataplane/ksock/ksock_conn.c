@@ -31,7 +31,9 @@ struct mill_ksock_conn *mill_ksock_conn_new(struct mill_ksock *ksock, int fd)
     struct mill_ksock_conn *conn = MILL_CONTAINER_OF(node, struct mill_ksock_conn, life);
     MILL_ASSERT_EQ(conn->state, MILL_KSOCK_FREE);
     struct mill_ksock_conn fresh = {
-        .stream = {.ops = &mill_ksock_stream_ops, .maker = &ksock->maker},
+        .stream = {.ops = &mill_ksock_stream_ops,
+                   .maker = &ksock->maker,
+                   .rx_bytes_max = ksock->config.rx_window_max},
         .queue = conn->queue,
         .index = conn->index,
         .fd = fd,

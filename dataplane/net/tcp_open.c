@@ -54,7 +54,9 @@ void mill_tcp_negotiated(struct mill_tcp *tcp, uint16_t mss, bool has_wscale, ui
     if (timestamps) {
         tcp->send_mss -= MILL_TCP_TIMESTAMP_BYTES;
     }
+    tcp->stream.rx_bytes_max = net->config.rx_window_max;
     if (!has_wscale) {
+        tcp->stream.rx_bytes_max = MILL_MIN(tcp->stream.rx_bytes_max, 65535u);
         tcp->rx_limit = MILL_MIN(tcp->rx_limit, 65535u);
     }
     tcp->cc.ops->start(&tcp->cc, tcp->send_mss);

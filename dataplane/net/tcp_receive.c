@@ -260,6 +260,17 @@ static void owe_ack(struct mill_net *net, struct mill_tcp *tcp, bool gap_filled)
     }
 }
 
+/* A reader that waits for a whole request consumes nothing until it is there: half a window unread
+ * means that the window is too small for the request, so it grows too. Bounded by the configured
+ * window and by the budget of all connections. */
+static void widen(struct mill_tcp *tcp)
+{
+    if (!tcp->paused && tcp->stream.rx.size_bytes >= tcp->rx_limit / 2) {
+        tcp->rx_limit =
+            (uint32_t)MILL_MIN(2 * (uint64_t)tcp->rx_limit, (uint64_t)tcp->stream.rx_bytes_max);
+    }
+}
+
 void mill_tcp_receive(struct mill_net *net, struct mill_tcp *tcp, uint32_t seq,
                       struct mill_chain *payload)
 {
@@ -296,6 +307,7 @@ void mill_tcp_receive(struct mill_net *net, struct mill_tcp *tcp, uint32_t seq,
         *payload = (struct mill_chain){0};
     }
     mill_tcp_charge(net, tcp);
+    widen(tcp);
     owe_ack(net, tcp, gap);
     mill_tcp_event(net, tcp, MILL_EVENT_RECEIVED);
 }

@@ -72,7 +72,7 @@ static void grow_window(struct mill_net *net, struct mill_tcp *tcp, uint32_t siz
     uint64_t trip_ns = MILL_MAX(tcp->rtt.srtt_us, 1000u) * 2 * MILL_NS_PER_US;
     if (net->now_ns - tcp->rx_epoch_ns <= trip_ns) {
         tcp->rx_limit =
-            (uint32_t)MILL_MIN(2 * (uint64_t)tcp->rx_limit, (uint64_t)net->config.rx_window_max);
+            (uint32_t)MILL_MIN(2 * (uint64_t)tcp->rx_limit, (uint64_t)tcp->stream.rx_bytes_max);
     }
     tcp->rx_consumed = 0;
     tcp->rx_epoch_ns = net->now_ns;

@@ -77,11 +77,12 @@ struct mill_stream_ops {
 struct mill_stream {
     const struct mill_stream_ops *ops;
     struct mill_stream_maker *maker;
-    void *user;           /* the core's connection; set by accepted or connect */
-    struct mill_chain rx; /* received, unconsumed */
-    bool rx_ended;        /* the peer sent FIN; all before it is in rx */
-    bool dead;            /* closed was reported; the pointer is void after that event */
-    uint16_t listener;    /* index given to listen */
+    void *user;            /* the core's connection; set by accepted or connect */
+    struct mill_chain rx;  /* received, unconsumed */
+    bool rx_ended;         /* the peer sent FIN; all before it is in rx */
+    bool dead;             /* closed was reported; the pointer is void after that event */
+    uint16_t listener;     /* index given to listen */
+    uint32_t rx_bytes_max; /* unconsumed bytes that the receive window can ever hold */
     struct mill_stream_peer peer;
 };
 

@@ -116,14 +116,16 @@ class Broker:
         log = open(os.path.join(self.home, "broker.log"), "ab")
         self.process = subprocess.Popen(
             [os.path.join(self.build, "millrace"), "start", "-c", self.config],
-            stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, text=True)
+            stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
         log.close()
         deadline = time.monotonic() + timeout
         os.set_blocking(self.process.stdout.fileno(), False)
         self.ready = ""
         while not self.ready.endswith("\n"):
-            piece = self.process.stdout.read()
-            self.ready += piece or ""
+            try:
+                self.ready += os.read(self.process.stdout.fileno(), 4096).decode()
+            except BlockingIOError:
+                pass
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.show_log()
                 raise AssertionError(f"no ready line; exit {self.process.poll()}")

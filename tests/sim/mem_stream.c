@@ -295,6 +295,7 @@ struct mem_peer *mem_connect(struct mem_maker *maker)
         *peer = (struct mem_peer){.in_use = true, .maker = maker};
         peer->stream.ops = &stream_ops;
         peer->stream.maker = &maker->base;
+        peer->stream.rx_bytes_max = UINT32_MAX;
         if (maker->base.events->accepted(maker->base.context, &peer->stream) < 0) {
             peer->in_use = false;
             return NULL;
