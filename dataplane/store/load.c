@@ -168,6 +168,9 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
     };
     r = mill_store_walk(store, file, &walk, ret_good);
     memcpy(rebuild.built.files, segment->files, sizeof(segment->files));
+    if (!last) {
+        mill_store_time_entry(&rebuild.built, &rebuild.entries); /* as when it was rolled */
+    }
     r = r < 0 ? r : flush_entries(&rebuild);
     if (r < 0) {
         return r;

@@ -19,7 +19,7 @@ static uint64_t index_max(const struct store_partition *partition, uint32_t entr
     return limit / entry_bytes * entry_bytes;
 }
 
-static void entry_time(struct store_segment *segment, struct store_entries *entries)
+void mill_store_time_entry(struct store_segment *segment, struct store_entries *entries)
 {
     if (segment->max_timestamp <= segment->time_last) {
         return;
@@ -50,7 +50,7 @@ void mill_store_account(const struct store_partition *partition, struct store_se
         mill_store_be32(at, (uint32_t)(last - segment->base_offset));
 #endif
         mill_store_be32(at + 4, (uint32_t)segment->log_bytes);
-        entry_time(segment, entries);
+        mill_store_time_entry(segment, entries);
         segment->since_index = 0;
     }
     segment->since_index += size;
@@ -146,7 +146,7 @@ int mill_store_segment_close(struct mill_store *store, struct store_partition *p
     struct store_segment *segment = &partition->segments[partition->segments_count - 1];
     struct store_segment next = *segment;
     struct store_entries entries = {.index_count = 0};
-    entry_time(&next, &entries);
+    mill_store_time_entry(&next, &entries);
     int r = mill_store_entries_write(store, partition, &next, &entries);
     if (r < 0) {
         memcpy(segment->files, next.files, sizeof(next.files));

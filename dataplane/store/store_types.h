@@ -197,6 +197,8 @@ struct store_entries {
 };
 void mill_store_account(const struct store_partition *partition, struct store_segment *segment,
                         const struct mill_batch *batch, struct store_entries *entries);
+/* Adds the time entry that is due when a segment ends, or with an index entry. */
+void mill_store_time_entry(struct store_segment *segment, struct store_entries *entries);
 int mill_store_entries_write(struct mill_store *store, struct store_partition *partition,
                              struct store_segment *segment,
                              const struct store_entries *entries) MILL_WARN_UNUSED;
