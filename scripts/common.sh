@@ -19,3 +19,24 @@ fail() {
 need_root() {
     [ "$(id -u)" = 0 ] || fail "needs root: $1"
 }
+
+# Those of the named Debian packages that are not installed.
+missing_of() {
+    local package
+    for package in "$@"; do
+        dpkg-query -W -f '${Status}\n' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+            printf '%s\n' "$package"
+    done
+}
+
+# Installs the named Debian packages that are missing; asks nobody when none is.
+install_packages() {
+    local missing
+    mapfile -t missing < <(missing_of "$@")
+    [ ${#missing[@]} -gt 0 ] || return 0
+    need_root "packages are missing: ${missing[*]}"
+    say "installing ${missing[*]}"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+        >/dev/null
+}

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: the command line tools of Kafka 4.4 work against the broker as against Kafka.
+
+Method: through each listener, TopicCommand creates, lists, describes and deletes a topic and is refused
+what does not go; ProducerPerformance sends numbers with its default settings (the log must then hold
+batches of an idempotent producer) and larger random records; GetOffsetShell finds both ends;
+ConsoleConsumer reads a partition from the earliest offset, every record once and in order."""
+import os
+import struct
+import subprocess
+
+from lib.broker import TOP, Broker, pick, skip
+from lib.wire import Client
+
+JARS = os.path.join(TOP, "build/clients/java/lib")
+PARTITIONS = 3
+RECORD_BYTES = 1000
+PRODUCER_ID_AT = 43  # in a record batch
+LIMIT_S = 900
+
+
+class Tools:
+    """Kafka's tools by the names of their classes, run where one listener is reachable."""
+
+    def __init__(self, broker, listener):
+        self.inside = broker.inside(listener)
+        self.address = broker.address(listener)
+
+    def run(self, name, *words, fails=False):
+        """Standard output; what went wrong too when the tool is to fail."""
+        command = self.inside + ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", JARS + "/*",
+                                 "org.apache.kafka.tools." + name,
+                                 "--bootstrap-server", self.address, *words]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=LIMIT_S, check=False)
+        text = done.stdout + done.stderr
+        assert (done.returncode != 0) == fails, f"{name} {words}: exit {done.returncode}\n{text[-4000:]}"
+        return text if fails else done.stdout
+
+    def topic(self, *words, fails=False):
+        return self.run("TopicCommand", *words, fails=fails)
+
+
+def check_topics(tools, topic):
+    create = ("--create", "--topic", topic, "--partitions", str(PARTITIONS),
+              "--replication-factor", "1", "--config", "max.message.bytes=500000")
+    got = tools.topic(*create)
+    assert f"Created topic {topic}." in got, got
+    got = tools.topic(*create, fails=True)
+    assert "already exists" in got, got
+    assert topic in tools.topic("--list").split()
+    lines = tools.topic("--describe", "--topic", topic).strip().splitlines()
+    assert f"Topic: {topic}\t" in lines[0] and f"PartitionCount: {PARTITIONS}" in lines[0], lines
+    assert "ReplicationFactor: 1" in lines[0] and "max.message.bytes=500000" in lines[0], lines
+    for index, line in enumerate(lines[1:]):
+        assert f"Partition: {index}\tLeader: 1\tReplicas: 1\tIsr: 1" in line, line
+    assert len(lines) == 1 + PARTITIONS, lines
+    tools.topic("--delete", "--topic", topic)
+    assert topic not in tools.topic("--list").split()
+    got = tools.topic("--describe", "--topic", topic, fails=True)
+    assert "does not exist" in got, got
+
+
+def produce(tools, topic, count, *payload):
+    got = tools.run("ProducerPerformance", "--topic", topic, "--num-records", str(count),
+                    "--throughput", "-1", *payload)
+    summary = got.strip().splitlines()[-1]
+    assert summary.startswith(f"{count} records sent, "), got[-2000:]
+    return summary
+
+
+def offset(tools, topic, which):
+    got = tools.run("GetOffsetShell", "--topic", topic, "--time", which).split()
+    assert len(got) == 1 and got[0].startswith(f"{topic}:0:"), got
+    return int(got[0].rsplit(":", 1)[1])
+
+
+def consume(tools, topic, count):
+    """Values of the records from the earliest offset on; their offsets are checked here."""
+    got = tools.run("consumer.ConsoleConsumer", "--topic", topic, "--partition", "0", "--offset",
+                    "earliest", "--max-messages", str(count), "--timeout-ms", "60000",
+                    "--formatter-property", "print.offset=true")
+    lines = got.splitlines()
+    assert len(lines) == count, f"{len(lines)} of {count} records"
+    values = []
+    for index, line in enumerate(lines):
+        place, value = line.split("\t", 1)
+        assert place == f"Offset:{index}", f"{place} at {index}"
+        values.append(value)
+    return values
+
+
+def check_data(broker, tools, listener, numbers_count, records_count):
+    numbers = f"java-numbers-{listener.lower()}"
+    records = f"java-records-{listener.lower()}"
+    for topic in (numbers, records):
+        tools.topic("--create", "--topic", topic, "--partitions", "1")
+    produce(tools, numbers, numbers_count, "--payload-monotonic")
+    print(listener, produce(tools, records, records_count, "--record-size", str(RECORD_BYTES)))
+    for topic, count in ((numbers, numbers_count), (records, records_count)):
+        assert (offset(tools, topic, "earliest"), offset(tools, topic, "latest")) == (0, count)
+        # The last of those with the greatest time: with several in one millisecond not the last of all.
+        assert 0 <= offset(tools, topic, "max-timestamp") < count
+    assert consume(tools, numbers, numbers_count) == [str(i) for i in range(numbers_count)]
+    assert {len(value) for value in consume(tools, records, records_count)} == {RECORD_BYTES}
+    with Client(broker.address("LOCAL")) as client:
+        error, high, _, data = client.fetch(numbers, 0, 0)
+    assert error == 0 and high == numbers_count, (error, high)
+    producer_id, epoch, sequence = struct.unpack_from(">qhi", data, PRODUCER_ID_AT)
+    assert producer_id >= 0 and epoch >= 0 and sequence == 0, "the producer was not idempotent"
+
+
+def main():
+    if not os.path.isdir(JARS):
+        skip("Kafka's tools are not in build/clients: tests/clients/setup")
+    numbers_count = pick(1000000, 50000)
+    records_count = pick(300000, 50000)
+    with Broker() as broker:
+        broker.start()
+        for listener in broker.listeners():
+            tools = Tools(broker, listener)
+            check_topics(tools, f"java-topic-{listener.lower()}")
+            check_data(broker, tools, listener, numbers_count, records_count)
+        assert broker.status()["memory"]["loaned_bytes"] == 0, broker.status()["memory"]
+    print(f"Kafka's tools: {numbers_count} numbers and {records_count} records per listener equal")
+
+
+if __name__ == "__main__":
+    main()
