@@ -367,6 +367,12 @@ static void take_read(struct mill_log *log, const struct mill_link_read_done *fr
     mill_log_watches_fire(partition, &partition->watch_parked, MILL_WATCH_DATA);
 }
 
+void mill_log_time_free(struct mill_log *log, struct log_time *look)
+{
+    look->state = LOG_TIME_FREE;
+    log->time_used--;
+}
+
 static void take_time(struct mill_log *log, const struct mill_link_time_done *from)
 {
     if (from->request >= MILL_LOG_TIME_MAX) {
@@ -379,7 +385,7 @@ static void take_time(struct mill_log *log, const struct mill_link_time_done *fr
     }
     log->time_under_way--;
     if (!partition || partition->generation != look->generation || !partition->watch_parked) {
-        look->state = LOG_TIME_FREE; /* nobody waits for it any more */
+        mill_log_time_free(log, look); /* nobody waits for it any more */
         return;
     }
     look->state = LOG_TIME_DONE;
@@ -444,14 +450,14 @@ static void take_one(struct mill_log *log, uint32_t kind, const void *message)
 /* A look-up whose caller never came back must not keep its slot. */
 static void time_expire(struct mill_log *log)
 {
-    for (uint32_t i = 0; i < MILL_LOG_TIME_MAX; i++) {
+    for (uint32_t i = 0; log->time_used > 0 && i < MILL_LOG_TIME_MAX; i++) {
         struct log_time *look = &log->time[i];
         if (look->state == LOG_TIME_DONE && log->now.mono_ns - look->done_ns > MILL_NS_PER_S) {
-            look->state = LOG_TIME_FREE;
+            mill_log_time_free(log, look);
         } else if (look->state == LOG_TIME_WANTED &&
                    (look->partition->generation != look->generation ||
                     look->partition->state != MILL_LOG_SERVING)) {
-            look->state = LOG_TIME_FREE;
+            mill_log_time_free(log, look);
             log->time_under_way--;
         }
     }

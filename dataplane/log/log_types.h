@@ -193,7 +193,8 @@ struct mill_log {
     uint64_t sweep_at_ns;
     uint64_t sync_at_ns;
     uint32_t cold_under_way;
-    uint32_t time_under_way;
+    uint32_t time_under_way; /* wanted or posted */
+    uint32_t time_used;      /* slots that are not free */
     bool memory_full;
 };
 
@@ -321,5 +322,6 @@ bool mill_log_release(struct mill_partition *partition);
 /* Posts what partitions want; takes the store's answers. ret: work done. */
 uint32_t mill_log_post(struct mill_log *log);
 uint32_t mill_log_take(struct mill_log *log);
+void mill_log_time_free(struct mill_log *log, struct log_time *look);
 
 #endif

@@ -213,7 +213,7 @@ int mill_log_find_time(struct mill_partition *partition, int64_t time_ms,
     }
     if (look->state == LOG_TIME_DONE) {
         time_result(partition, look, ret_result);
-        look->state = LOG_TIME_FREE;
+        mill_log_time_free(partition->log, look);
         return 0;
     }
     if (look->state == LOG_TIME_FREE) {
@@ -225,6 +225,7 @@ int mill_log_find_time(struct mill_partition *partition, int64_t time_ms,
             .need_offset = partition->end_offset,
         };
         partition->log->time_under_way++;
+        partition->log->time_used++;
     }
     mill_log_watch_add(partition, &partition->watch_parked, watch);
     mill_log_todo(partition);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define NAME_WAIT_NS  (2 * MILL_NS_PER_S) /* for the removal of an older topic of the same name */
+#define FULL_RETRY_NS MILL_NS_PER_MS      /* the ring to the core is full */
 #define NAME_RETRY_NS (20 * MILL_NS_PER_MS)
 
 /* --- answers
@@ -501,6 +502,10 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
     }
     if (!store->fence_told) {
         fence_tell(store);
+    }
+    if (!out_room(store)) {
+        /* The core rings no bell when it has read answers: look again by ourselves. */
+        store->retry_at_ns = MILL_MIN(store->retry_at_ns, now.mono_ns + FULL_RETRY_NS);
     }
     if (store->told) {
         store->told = false;
