@@ -11,7 +11,7 @@ import tempfile
 import time
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-NETNS = "mill-test"
+NETNS = f"mill-test-{os.getpid()}"  # its own: two trees may be tested at the same time
 TAP = "mill0"
 NIC_HOST = "198.18.0.1"
 FULL = os.environ.get("MILLRACE_FULL") == "1"
