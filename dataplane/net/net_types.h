@@ -52,6 +52,7 @@ enum {
     MILL_NET_SYN_RETRIES = 3,      /* of a SYN-ACK (P27) */
     MILL_NET_CONNECT_RETRIES = 5,  /* of our own SYN */
     MILL_NET_KEEPALIVE_PROBES = 6,
+    MILL_NET_WINDOW_PROBES = 3,        /* unanswered ones that may end a connection */
     MILL_NET_SWS_OVERRIDE_US = 200000, /* RFC 1122, 4.2.3.4 */
     MILL_NET_PMTU_MIN = 552,
 };
@@ -135,7 +136,8 @@ struct mill_tcp {
     uint8_t rcv_wscale;
     uint8_t syn_retries;
     uint8_t keepalive_probes;
-    uint8_t end; /* enum mill_stream_end, once CLOSED */
+    uint8_t window_probes; /* in a row without any answer */
+    uint8_t end;           /* enum mill_stream_end, once CLOSED */
     int soft_error;
     int connect_error;
     struct mill_tcp *list_next;

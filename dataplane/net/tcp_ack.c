@@ -81,14 +81,12 @@ static bool take_window(struct mill_net *net, struct mill_tcp *tcp,
     tcp->snd_wl2 = segment->ack;
     if (reopened) {
         tcp->rtt.backoff = 0;
+        tcp->progress_ns = net->now_ns;
         if (tcp->persisting) {
             mill_tcp_stop_rto(tcp);
         } else if (tcp->rto_due_ns != MILL_NEVER) {
             mill_tcp_arm_rto(net, tcp, true);
         }
-    }
-    if (window == 0 && !tcp->closing) {
-        tcp->progress_ns = net->now_ns; /* it answers: not dead, only full (P07) */
     }
     return changed;
 }

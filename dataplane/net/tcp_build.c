@@ -242,8 +242,8 @@ int mill_tcp_send_data(struct mill_net *net, struct mill_tcp *tcp, uint32_t seq,
     /* Option bytes count against the segment (RFC 6691). send_mss has the timestamp's in it. */
     uint32_t timestamp_bytes = tcp->timestamps ? MILL_TCP_TIMESTAMP_BYTES : 0;
     uint32_t mss = tcp->send_mss - (option_bytes - timestamp_bytes);
-    uint32_t most = size_bytes > tcp->send_mss ? size_bytes : MILL_MIN(size_bytes, mss);
-    fill.want_bytes = MILL_MIN(data_bytes, most);
+    uint32_t ask_bytes = MILL_MIN(size_bytes, data_bytes);
+    fill.want_bytes = ask_bytes > tcp->send_mss ? ask_bytes : MILL_MIN(ask_bytes, mss);
     if (fill.want_bytes > 0) {
         fill_frame(net, &tcp->queue, seq, &fill);
     }

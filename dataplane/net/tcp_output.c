@@ -138,7 +138,11 @@ static bool choose_new(const struct mill_net *net, struct mill_tcp *tcp, uint32_
         return false;
     }
     uint32_t size = MILL_MIN(can, MILL_MAX(room_cwnd / tcp->send_mss, 1u) * tcp->send_mss);
-    *ret = (struct choice){tcp->snd_nxt, MILL_MIN(size, segment_max(net, tcp)), .again = false};
+    size = MILL_MIN(size, segment_max(net, tcp));
+    if (tcp->closing && size + 1 == queued && size < can) {
+        size++; /* our FIN goes with the last bytes */
+    }
+    *ret = (struct choice){tcp->snd_nxt, size, .again = false};
     return true;
 }
 

@@ -11,6 +11,21 @@ static uint64_t user_timeout_ns(const struct mill_net *net)
     return net->config.user_timeout_ms * MILL_NS_PER_MS;
 }
 
+/* A peer that keeps its window closed is alive while it answers probes (P07); but it cannot hold a
+ * connection that we have closed. */
+static bool only_full(const struct mill_tcp *tcp)
+{
+    return tcp->snd_wnd == 0 && !tcp->closing;
+}
+
+static bool out_of_patience(const struct mill_net *net, const struct mill_tcp *tcp)
+{
+    if (net->now_ns - tcp->progress_ns < user_timeout_ns(net)) {
+        return false;
+    }
+    return !only_full(tcp) || tcp->window_probes >= MILL_NET_WINDOW_PROBES;
+}
+
 void mill_tcp_arm_rto(struct mill_net *net, struct mill_tcp *tcp, bool restart)
 {
     if (tcp->rto_due_ns != MILL_NEVER && !restart && !tcp->persisting) {
@@ -20,7 +35,7 @@ void mill_tcp_arm_rto(struct mill_net *net, struct mill_tcp *tcp, bool restart)
     uint64_t wait_ns = mill_rtt_timeout_us(&tcp->rtt) * MILL_NS_PER_US;
     uint64_t give_up_ns = tcp->progress_ns + user_timeout_ns(net);
     tcp->rto_due_ns = net->now_ns + wait_ns;
-    if (give_up_ns > net->now_ns) {
+    if (give_up_ns > net->now_ns && !only_full(tcp)) {
         tcp->rto_due_ns = MILL_MIN(tcp->rto_due_ns, give_up_ns);
     }
     mill_wheel_arm(&net->wheel, &tcp->timer_retransmit, mill_net_tick(tcp->rto_due_ns));
@@ -43,6 +58,7 @@ void mill_tcp_arm_ack(struct mill_net *net, struct mill_tcp *tcp)
 void mill_tcp_touch_idle(struct mill_net *net, struct mill_tcp *tcp)
 {
     tcp->keepalive_probes = 0;
+    tcp->window_probes = 0;
     if (net->config.keepalive_ms > 0 && tcp->state != MILL_TCP_FIN_WAIT_2) {
         tcp->idle_due_ns = net->now_ns + net->config.keepalive_ms * MILL_NS_PER_MS;
         mill_tcp_arm_ack(net, tcp);
@@ -81,6 +97,9 @@ static void opening_timer(struct mill_net *net, struct mill_tcp *tcp)
 static void probe(struct mill_net *net, struct mill_tcp *tcp)
 {
     net->counters.zero_window_probes++;
+    if (tcp->window_probes < MILL_NET_WINDOW_PROBES) {
+        tcp->window_probes++;
+    }
     mill_tcp_send_probe(net, tcp);
     mill_rtt_back_off(&tcp->rtt);
     bool persisting = tcp->persisting;
@@ -101,7 +120,7 @@ void mill_tcp_retransmit_timer(struct mill_net *net, struct mill_tcp *tcp)
         opening_timer(net, tcp);
         return;
     }
-    if (net->now_ns - tcp->progress_ns >= user_timeout_ns(net)) {
+    if (out_of_patience(net, tcp)) {
         give_up(net, tcp);
         return;
     }

@@ -511,13 +511,20 @@ static int run_loop(struct twin *twin, struct mill_twin_result *result)
 
 static void check_end(struct twin *twin, struct mill_twin_result *result)
 {
+    const struct mill_twin_options *options = twin->options;
     /* Devices read the last frames; late copies are still on the wire. */
     mill_link_model_advance(twin->model, twin->now_ns);
     for (unsigned s = 0; s < 2; s++) {
         struct side *side = &twin->sides[s];
         for (uint32_t i = 0; i < twin->options->connections; i++) {
             const struct peer *peer = &side->peers[i];
-            CHECK(twin, peer->end == MILL_END_CLOSED);
+            if (peer->end != MILL_END_CLOSED && getenv("MILL_SIM_VERBOSE")) {
+                fprintf(stderr, "twin: side %u peer %u end %d\n", s, i, (int)peer->end);
+            }
+            /* When every copy of a last FIN was lost for longer than the other side stays in
+             * TIME-WAIT, it is answered by a reset: all bytes are there even then. */
+            CHECK(twin, peer->end == MILL_END_CLOSED ||
+                            (peer->end == MILL_END_RESET && options->link.loss_ppm >= 50000));
             CHECK(twin, peer->received == peer->to_receive);
         }
         struct mill_stream_maker *maker = mill_net_maker(side->net);
