@@ -205,6 +205,7 @@ static void take_new_ack(struct mill_net *net, struct mill_tcp *tcp,
     uint32_t acked = segment->ack - tcp->snd_una;
     uint32_t data_end = mill_seq_min(segment->ack, tcp->queue.seq_end);
     tcp->acked_bytes += data_end - tcp->snd_una;
+    mill_rtt_progress(&tcp->rtt);
     take_sample(net, tcp, segment);
     tcp->snd_una = segment->ack;
     mill_send_queue_ack(&tcp->queue, net->maker.loans, tcp->snd_una);

@@ -30,6 +30,13 @@ void mill_rtt_sample(struct mill_rtt *rtt, uint32_t sample_us)
     rtt->backoff = 0;
 }
 
+void mill_rtt_progress(struct mill_rtt *rtt)
+{
+    if (rtt->backoff > MILL_RTO_KEPT_DOUBLINGS) {
+        rtt->backoff = MILL_RTO_KEPT_DOUBLINGS;
+    }
+}
+
 void mill_rtt_back_off(struct mill_rtt *rtt)
 {
     if (rtt->backoff < BACKOFF_MAX) {

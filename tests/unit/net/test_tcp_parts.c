@@ -169,6 +169,8 @@ static void test_rto_estimator_golden(void **state)
         mill_rtt_back_off(&rtt);
     }
     assert_int_equal(mill_rtt_timeout_us(&rtt), MILL_RTO_MAX_US);
+    mill_rtt_progress(&rtt); /* progress without a sample: most of it ends */
+    assert_int_equal(mill_rtt_timeout_us(&rtt), 4 * 362500);
     mill_rtt_sample(&rtt, 112500); /* a valid sample ends it */
     assert_true(mill_rtt_timeout_us(&rtt) < 400000);
     /* A steady short trip: the floor, and never less than a granule above the trip. */
