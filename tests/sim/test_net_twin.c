@@ -15,8 +15,8 @@
 #include "tests/sim/net_twin.h"
 
 enum {
-    SEEDS_DEFAULT = 150,
-    BULK_MB_DEFAULT = 512,
+    SEEDS_DEFAULT = 1000,
+    BULK_MB_DEFAULT = 2048,
 };
 
 static uint64_t from_env(const char *name, uint64_t otherwise)
