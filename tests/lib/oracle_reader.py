@@ -18,9 +18,11 @@ def main():
     consumer.assign([TopicPartition(topic, partition, low)])
     seen = {"gaps": 0, "repeated": 0, "wrong": 0, "next": 0, "low": low, "high": high}
     offset = low
+    quiet = 0
     while offset < high:
-        messages = consumer.consume(5000, 30)
-        if not messages:
+        messages = consumer.consume(500, 0.5)
+        quiet = 0 if messages else quiet + 1
+        if quiet == 60:
             seen["gaps"] += 1
             break
         for message in messages:
