@@ -224,7 +224,9 @@ static void take_producer(struct mill_partition *partition, const struct mill_li
         .base_sequence = from->first_sequence,
     };
     if (partition->state == MILL_LOG_OPENING) {
-        mill_log_producer_note(partition, &batch, from->timestamp);
+        /* A batch without a time counts as written now: state is kept too long, never too short. */
+        int64_t written = from->timestamp >= 0 ? from->timestamp : partition->log->now.wall_ms;
+        mill_log_producer_note(partition, &batch, written);
     }
 }
 

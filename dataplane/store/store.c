@@ -53,7 +53,8 @@ static void fence_tell(struct mill_store *store)
 {
     for (uint32_t i = 0; i < store->partitions_length; i++) {
         struct store_partition *partition = store->partitions[i];
-        if (!partition || !partition->loaded || partition->failed_told ||
+        /* One that is still opening is told by its OPENED. */
+        if (!partition || !partition->loaded || partition->opening || partition->failed_told ||
             !store->dirs[partition->dir].fenced) {
             continue;
         }
@@ -179,7 +180,7 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
     for (; partition->producers_told < producers->length; partition->producers_told++) {
         const struct store_producer *entry = &producers->entries[partition->producers_told];
         int64_t newest = entry->batches[entry->count - 1].timestamp;
-        bool expired = now.wall_ms - newest > store->config.producer_expiration_ms;
+        bool expired = newest >= 0 && now.wall_ms - newest > store->config.producer_expiration_ms;
         for (; !expired && partition->batches_told < entry->count; partition->batches_told++) {
             if (!out_room(store)) {
                 return work;
@@ -196,7 +197,9 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
         return work;
     }
     struct mill_link_opened *to = tell(store, partition, MILL_LINK_OPENED, sizeof(*to));
-    to->status = partition->status;
+    bool fenced = store->dirs[partition->dir].fenced;
+    to->status = partition->status == 0 && fenced ? -EIO : partition->status;
+    partition->failed_told = to->status < 0;
     to->start_offset = partition->start_offset;
     to->end_offset = partition->written_offset;
     to->epochs_count = partition->epochs_count;
@@ -228,6 +231,12 @@ static uint32_t openings_run(struct mill_store *store, struct mill_now now)
 /* --- writing
  * --------------------------------------------------------------------------------------- */
 
+/* What passes by itself: no space, or no descriptor or memory at this moment. */
+static bool passing(int r)
+{
+    return r == -ENOSPC || r == -EDQUOT || r == -EMFILE || r == -ENFILE || r == -ENOMEM;
+}
+
 /* Goes on with the partition's write. The disk being full keeps it; other failures fence. */
 static void write_run(struct mill_store *store, struct store_partition *partition,
                       struct mill_now now)
@@ -251,7 +260,7 @@ static void write_run(struct mill_store *store, struct store_partition *partitio
         atomic_store_explicit(&partition->mark->written_offset, partition->written_offset,
                               memory_order_release);
     }
-    if (r == -ENOSPC || r == -EDQUOT) {
+    if (passing(r)) {
         if (!partition->full_told) {
             partition->full_told = true;
             store->stalled++;
@@ -435,7 +444,7 @@ static void take_epochs(struct mill_store *store, struct store_partition *partit
     memcpy(partition->epochs, epochs->epochs, sizeof(partition->epochs));
     int r = mill_store_epochs_write(store, partition);
     /* The epochs stand in the batches too: for lack of space a later start reads them there. */
-    if (r < 0 && r != -ENOSPC && r != -EDQUOT) {
+    if (r < 0 && !passing(r)) {
         fence(store, partition->dir);
     }
 }

@@ -6,6 +6,8 @@
 
 #include <errno.h>
 
+#include <zlib.h>
+
 #include "base/random.h"
 #include "tests/unit/log/fixture.h"
 
@@ -303,6 +305,45 @@ static void test_find_time_gives_the_first_record(void **state)
     free(m);
 }
 
+/* Replaces the records of a built batch by their gzip form. */
+static void pack_records(struct maker *m)
+{
+    static uint8_t packed[64 << 10];
+    z_stream stream = {.next_in = m->bytes + 61,
+                       .avail_in = m->size - 61,
+                       .next_out = packed,
+                       .avail_out = sizeof(packed)};
+    assert_int_equal(deflateInit2(&stream, 6, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
+    memcpy(m->bytes + 61, packed, stream.total_out);
+    m->size = 61 + (uint32_t)stream.total_out;
+    deflateEnd(&stream);
+    mill_store_be16(m->bytes + 21, MILL_CODEC_GZIP);
+    mill_store_be32(m->bytes + 8, m->size - 12);
+    maker_sum(m);
+}
+
+static void test_find_time_inside_a_compressed_batch(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_log_settings settings = fixture_settings();
+    struct maker *m = maker_new();
+    fixture_make(&f, NULL);
+    fixture_open(&f);
+    struct mill_partition *partition = fixture_partition(&f, 0, &settings);
+    maker_build(m, 50);
+    pack_records(m);
+    maker_must(&f, partition, m);
+    struct mill_time_result result = find_time(partition, m->timestamp + 31);
+    assert_int_equal(result.error, 0);
+    assert_int_equal(result.offset, 31);
+    assert_int_equal(result.timestamp, m->timestamp + 31);
+    assert_int_equal(find_time(partition, MILL_TIME_MAX).offset, 49);
+    fixture_close(&f, true);
+    fixture_free(&f);
+    free(m);
+}
+
 static void test_append_at_dirty_limit_asks_again(void **state)
 {
     MILL_UNUSED(state);
@@ -378,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_watch_waits_for_bytes),
         cmocka_unit_test(test_flush_messages_holds_back_readers),
         cmocka_unit_test(test_find_time_gives_the_first_record),
+        cmocka_unit_test(test_find_time_inside_a_compressed_batch),
         cmocka_unit_test(test_append_at_dirty_limit_asks_again),
         cmocka_unit_test(test_append_beyond_memory_evicts_what_is_written),
     };
