@@ -495,11 +495,12 @@ static void take_one(struct mill_store *store, uint32_t kind, const void *messag
 
 uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
 {
-    uint32_t work = openings_run(store, now);
+    /* First what was due: the openings may set a new time to look again. */
+    uint32_t work = retries_run(store, now);
     uint32_t kind;
     uint32_t size;
     const void *message;
-    work += retries_run(store, now);
+    work += openings_run(store, now);
     for (uint32_t i = 0; i < STORE_STEP_MESSAGES && out_room(store) &&
                          (message = mill_ring_next(&store->config.in, &kind, &size)) != NULL;
          i++) {

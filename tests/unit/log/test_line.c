@@ -86,11 +86,57 @@ static void test_takeup_writes_what_the_files_lack(void **state)
     free(m);
 }
 
+/* The same name under a new id while the older topic's files are there. */
+static void test_open_waits_for_an_older_topic_of_the_name(void **state)
+{
+    MILL_UNUSED(state);
+    static struct fixture f;
+    struct mill_log_settings settings = fixture_settings();
+    struct mill_uuid id = {{99}};
+    struct mill_partition *newer = NULL;
+    struct maker *m = maker_new();
+    fixture_make(&f, NULL);
+    fixture_open(&f);
+    struct mill_partition *older = fixture_partition(&f, 0, &settings);
+    maker_build(m, 3);
+    maker_must(&f, older, m);
+    fixture_must(&f, mill_log_open(f.log, &id, "topic-a", 0, 1, &settings, &newer));
+    for (int i = 0; i < 20; i++) {
+        fixture_step(&f, 30);
+    }
+    assert_int_equal(mill_partition_state_of(newer), MILL_LOG_OPENING);
+    mill_log_delete(older);
+    for (int i = 0; i < 20; i++) {
+        fixture_step(&f, 30);
+    }
+    assert_int_equal(f.gone, 1);
+    assert_int_equal(mill_partition_state_of(newer), MILL_LOG_SERVING);
+    assert_int_equal(mill_partition_end(newer), 0);
+    maker_must(&f, newer, m);
+    fixture_close(&f, true);
+    /* Files whose topic nobody knows any more: pushed aside, not mixed in and not lost. */
+    fixture_open(&f);
+    struct mill_uuid third = {{100}};
+    fixture_must(&f, mill_log_open(f.log, &third, "topic-a", 0, 1, &settings, &newer));
+    for (int i = 0; i < 100; i++) {
+        fixture_step(&f, 30);
+    }
+    assert_int_equal(mill_partition_state_of(newer), MILL_LOG_SERVING);
+    assert_int_equal(mill_partition_end(newer), 0);
+    char command[200];
+    snprintf(command, sizeof(command), "test -s '%s'/topic-a-0.*-stray/*.log", f.logs);
+    assert_int_equal(system(command), 0);
+    fixture_close(&f, true);
+    fixture_free(&f);
+    free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_append_then_read_gives_the_same_bytes),
         cmocka_unit_test(test_takeup_writes_what_the_files_lack),
+        cmocka_unit_test(test_open_waits_for_an_older_topic_of_the_name),
     };
     return cmocka_run_group_tests_name("log line", tests, NULL, NULL);
 }
