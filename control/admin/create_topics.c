@@ -119,14 +119,9 @@ static void read_topic(const struct mill_controller *controller, struct mill_adm
     }
     if (in->assignments.count > 0) {
         read_assignment(controller, request, in, item);
-    } else if (request->header.api_version < 4 &&
-               (item->partitions == -1 || item->replication_factor == -1)) {
-        /* Defaults came with version 4 (KIP-464). */
-        bool partitions = item->partitions == -1;
-        refuse(item,
-               partitions ? MILL_KERR_INVALID_PARTITIONS : MILL_KERR_INVALID_REPLICATION_FACTOR,
-               "this version of the request has no defaults");
     }
+    /* -1 without assignments means the broker's default. Clients may say it from version 4 on
+     * (KIP-464), but Kafka takes it in older versions too and kafkajs says it in version 3. */
     if (item->error == 0) {
         read_configs(request, in, item);
     }

@@ -269,7 +269,7 @@ static bool check_name(const struct mill_controller *controller, struct mill_cre
     }
     if (mill_topics_by_name(&controller->topics, item->name, item->name_length)) {
         refuse(item, MILL_KERR_TOPIC_ALREADY_EXISTS,
-               mill_pool_text(pool, "topic %s exists already", item->name));
+               mill_pool_text(pool, "Topic '%s' already exists.", item->name));
         return false;
     }
     const struct mill_topic *other =
