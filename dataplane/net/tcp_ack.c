@@ -143,7 +143,9 @@ void mill_tcp_enter_loss(struct mill_net *net, struct mill_tcp *tcp)
     tcp->high_rxt = tcp->snd_una;
     tcp->retransmit_first = true;
     tcp->dup_acks = 0;
+#ifndef MILL_MUTANT_NET_NO_KARN
     tcp->units_count = 0;
+#endif
 }
 
 static void advance_recovery(struct mill_tcp *tcp, uint32_t acked, bool cwnd_limited)

@@ -205,6 +205,25 @@ static void sws_receiver(void **state)
     rig_free(rig);
 }
 
+static void window_edge_stays_when_memory_shrinks(void **state)
+{
+    (void)state;
+    struct mill_net_config config = {.rx_window_max = 8192, .rx_budget_bytes = 32768};
+    struct rig *rig = rig_make(&config);
+    struct rig_segment segment;
+    rig->keep = true;
+    rig_handshake(rig, true, false);
+    uint32_t edge = 0;
+    for (uint32_t at = 0; at < 1200; at += 100) { /* each segment costs 2048 of the budget */
+        rig_put(rig, ACK, at, 0, 100);
+        rig_pass(rig, 50 * MILL_NS_PER_MS);
+        assert_true(rig_next(rig, &segment));
+        assert_true(segment.ack + segment.window >= edge); /* what was told stays (P35) */
+        edge = segment.ack + segment.window;
+    }
+    rig_free(rig);
+}
+
 static void sws_sender(void **state)
 {
     (void)state;
@@ -722,6 +741,7 @@ int main(void)
         cmocka_unit_test(tiny_segments_are_compacted),
         cmocka_unit_test(delayed_ack_rules),
         cmocka_unit_test(sws_receiver),
+        cmocka_unit_test(window_edge_stays_when_memory_shrinks),
         cmocka_unit_test(sws_sender),
         cmocka_unit_test(zero_window_probe_backoff),
         cmocka_unit_test(window_shrink),
