@@ -64,6 +64,38 @@ void mill_owner_state(void *context, struct mill_partition *partition, bool gone
     report(core, partition);
 }
 
+static int partition_open(struct mill_core *core, const struct mill_map_topic *topic,
+                          uint32_t index, struct mill_partition **ret_partition)
+{
+    struct mill_log_settings settings = settings_of(&topic->settings);
+    int r = mill_log_open(core->log, &topic->id, topic->name, (int32_t)index,
+                          topic->partitions[index].leader_epoch, &settings, ret_partition);
+    if (r == 0) {
+        mill_partition_user_set(*ret_partition, core); /* marks it as counted in opening */
+        core->opening++;
+        core->words.partitions++;
+    }
+    return r;
+}
+
+/* A partition that is to go. One that is not open is gone already, but for the first look after a
+ * start: its files may have been left, so it is opened to be deleted. ret: false: try again. */
+static bool partition_remove(struct mill_core *core, const struct mill_map_topic *topic,
+                             uint32_t index, struct mill_partition *partition)
+{
+    if (!partition && core->walked) {
+        mill_event_partition(core, &topic->id, (int32_t)index, MILL_PARTITION_GONE);
+        return true;
+    }
+    if (!partition && partition_open(core, topic, index, &partition) < 0) {
+        return false;
+    }
+    if (mill_partition_state_of(partition) != MILL_LOG_DELETING) {
+        mill_log_delete(partition);
+    }
+    return true;
+}
+
 /* A partition of the map that is this core's. ret: false when it has to be tried again. */
 static bool partition_follow(struct mill_core *core, const struct mill_map_topic *topic,
                              uint32_t index)
@@ -71,34 +103,22 @@ static bool partition_follow(struct mill_core *core, const struct mill_map_topic
     const struct mill_map_partition *decided = &topic->partitions[index];
     struct mill_partition *partition = mill_log_find(core->log, &topic->id, (int32_t)index);
     if (topic->flags & MILL_TOPIC_DELETING) {
-        if (!partition) {
-            mill_event_partition(core, &topic->id, (int32_t)index, MILL_PARTITION_GONE);
-        } else if (mill_partition_state_of(partition) != MILL_LOG_DELETING) {
-            mill_log_delete(partition);
-        }
-        return true;
+        return partition_remove(core, topic, index, partition);
     }
     if (decided->leader != core->node_id) {
         return true;
     }
-    struct mill_log_settings settings = settings_of(&topic->settings);
     if (partition) {
+        struct mill_log_settings settings = settings_of(&topic->settings);
         mill_log_update(partition, decided->leader_epoch, &settings);
         return true;
     }
-    int r = mill_log_open(core->log, &topic->id, topic->name, (int32_t)index, decided->leader_epoch,
-                          &settings, &partition);
+    int r = partition_open(core, topic, index, &partition);
     if (r == -ENOSPC) {
         mill_event_partition(core, &topic->id, (int32_t)index, MILL_PARTITION_FAILED);
         return true;
     }
-    if (r < 0) {
-        return false;
-    }
-    mill_partition_user_set(partition, core); /* marks it as counted in opening */
-    core->opening++;
-    core->words.partitions++;
-    return true;
+    return r == 0;
 }
 
 static bool topic_follow(struct mill_core *core, const struct mill_map_topic *topic)
