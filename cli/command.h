@@ -11,7 +11,7 @@ enum {
     CLI_FAILED = 1, /* the machine or the broker */
     CLI_USAGE = 2,  /* wrong use or configuration */
     CLI_VALUES_MAX = 128,
-    CLI_OPERANDS_MAX = 128, /* names of one topic command */
+    CLI_OPERANDS_MAX = 64, /* names of one topic command */
 };
 
 struct cli_option {

@@ -23,8 +23,8 @@ def main():
     seconds = pick(30, 30)
     with Broker() as broker:
         broker.start()
-        for start in range(0, 1000, 100):
-            names = [f"idle-{number}" for number in range(start, start + 100)]
+        for start in range(0, 1000, 50):
+            names = [f"idle-{number}" for number in range(start, start + 50)]
             broker.millrace("topic", "create", *names)
         assert broker.status()["log"]["partitions"] >= 1000
         pids = [broker.pid(name) for name in ("supervisor", "millraced", "control")]
