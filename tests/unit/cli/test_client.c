@@ -51,7 +51,8 @@ static int run(const struct rig *rig, const char *line, const char *input, char 
     char *argv[WORDS_MAX];
     char *rest = NULL;
     int argc = 0;
-    struct cli_call call;
+    static struct cli_call call; /* large for a frame */
+    memset(&call, 0, sizeof(call));
     snprintf(words, sizeof(words), "millrace %s -b %s", line, rig->brokers);
     for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
         argv[argc++] = word;
