@@ -100,8 +100,7 @@ static void print_keys(void)
     keys_of(MILL_SCOPE_TOPIC, true);
 }
 
-/* --- manual pages
- * ---------------------------------------------------------------------------------- */
+/* --- manual pages ---------------------------------------------------------------------------- */
 
 /* Text of roff: a backslash and a hyphen have meanings, a dot or a quote at the start too. */
 static void roff(const char *text)

@@ -66,8 +66,7 @@ enum family_key {
     FAMILY_COUNT,
 };
 
-/* --- faults (faults.c)
- * ----------------------------------------------------------------------------- */
+/* --- faults (faults.c) ----------------------------------------------------------------------- */
 
 /* Adds a fault about a place. The list is bounded: its last entry says that there are more. */
 void fault_at(struct mill_config *config, bool error, bool from_sets, uint32_t line,
@@ -79,8 +78,7 @@ void fault_key(struct mill_config *config, bool error, enum mill_key key, const 
 void fault_family(struct mill_config *config, bool error, const struct family_entry *entry,
                   const char *format, ...) MILL_PRINTF(4, 5);
 
-/* --- text (text.c)
- * --------------------------------------------------------------------------------- */
+/* --- text (text.c) --------------------------------------------------------------------------- */
 
 /* Next element of a comma list: trimmed, into item. ret: false at the end; an element that is too
  * long comes back cut (no valid element is). */
@@ -102,8 +100,7 @@ int check_value(const char *text, enum mill_config_type type, int64_t min, int64
 const char *nearest_name(const char *name, const char *(*name_at)(const void *, uint32_t),
                          const void *names, uint32_t count);
 
-/* --- syntax (properties.c)
- * ------------------------------------------------------------------------- */
+/* --- syntax (properties.c) ------------------------------------------------------------------- */
 
 /* Takes one pair: key and value are terminated, escapes resolved, value without trailing blanks. */
 typedef void (*pair_fn)(void *arg, const char *key, const char *value, uint32_t line);
@@ -114,8 +111,7 @@ void properties_parse(char *text, size_t size_bytes, pair_fn pair, syntax_fn syn
 /* Writes text as a properties value: escapes what the syntax would read otherwise. */
 void properties_escape(const char *text, bool is_key, char *ret_text, size_t size_bytes);
 
-/* --- families and machine
- * -------------------------------------------------------------------------- */
+/* --- families and machine -------------------------------------------------------------------- */
 
 /* The entry of a name, NULL when not given. Marks it used. */
 struct family_entry *family_find(struct mill_config *config, enum family_key key, const char *name);

@@ -73,8 +73,7 @@ const void *mill_ring_next(struct mill_ring *ring, uint32_t *ret_kind, uint32_t 
 void mill_ring_release(struct mill_ring *ring);
 bool mill_ring_empty(const struct mill_ring *ring);
 
-/* --- bells: waking a consumer that sleeps
- * --------------------------------------------------------- */
+/* --- bells: waking a consumer that sleeps ---------------------------------------------------- */
 
 /* Shared word and eventfd of one consumer thread. The consumer publishes asleep = 1 (sequentially
  * consistent), looks at every source once more, then blocks on fd; a producer publishes, then looks

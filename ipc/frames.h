@@ -99,8 +99,7 @@ struct mill_event_ids_low {
     uint64_t left;
 };
 
-/* --- the shared segment
- * --------------------------------------------------------------------------- */
+/* --- the shared segment ---------------------------------------------------------------------- */
 
 /* One side's life sign. incarnation 0: not running. */
 struct mill_ipc_side {
@@ -166,8 +165,7 @@ const uint8_t *mill_frame_body(struct mill_ipc_segment *segment, uint64_t segmen
                                uint32_t size_bytes);
 void mill_scratch_release(struct mill_ipc_scratch *scratch);
 
-/* --- descriptors the supervisor passes
- * ------------------------------------------------------------- */
+/* --- descriptors the supervisor passes ------------------------------------------------------- */
 
 /* Each started process inherits these numbers and finds their meaning in the environment variable
  * MILLRACE_FDS ("ipc=3,map=4,counters=5,bell.control=6,bell.core0=7,...,ready=N"). */

@@ -121,8 +121,7 @@ void mill_map_format(void *memory, const struct mill_map_limits *limits);
 int mill_map_open(void *memory, uint64_t size_bytes, struct mill_map **ret_map) MILL_WARN_UNUSED;
 void mill_map_close(struct mill_map *map);
 
-/* --- readers (cores, one's own index below MILL_MAP_CORES_MAX)
- * ------------------------------------ */
+/* --- readers (cores, one's own index below MILL_MAP_CORES_MAX) ------------------------------- */
 
 uint64_t mill_map_generation(const struct mill_map *map);
 /* Times the writer found no room, for the counter views. */
@@ -142,8 +141,7 @@ uint32_t mill_map_slots(const struct mill_map *map);     /* bound of slots ever 
 uint32_t mill_map_slots_max(const struct mill_map *map); /* of slots that can ever be used */
 const struct mill_map_cluster *mill_map_cluster_read(const struct mill_map *map);
 
-/* --- the writer (control)
- * ------------------------------------------------------------------------- */
+/* --- the writer (control) -------------------------------------------------------------------- */
 
 struct mill_map_writer;
 

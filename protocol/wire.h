@@ -69,8 +69,7 @@ struct mill_warray {
     const void *context;
 };
 
-/* --- reader helpers
- * ------------------------------------------------------------------------------- */
+/* --- reader helpers -------------------------------------------------------------------------- */
 
 /* Copies a string with terminator into room of capacity bytes. ret: its length, -1 when null or
  * when it does not fit (ret_text is then empty). */
@@ -87,8 +86,7 @@ bool mill_warray_next_i32(struct mill_warray *array, int32_t *ret_value);
 bool mill_warray_next_i64(struct mill_warray *array, int64_t *ret_value);
 bool mill_warray_next_str(struct mill_warray *array, bool flexible, struct mill_wstr *ret_value);
 
-/* --- writer
- * --------------------------------------------------------------------------------------- */
+/* --- writer ---------------------------------------------------------------------------------- */
 
 enum {
     MILL_WIRE_HOLES_MAX = 512, /* record fields of one answer */
@@ -120,8 +118,7 @@ void mill_write_i64(struct mill_writer *to, int64_t value);
 void mill_write_uvarint(struct mill_writer *to, uint32_t value);
 void mill_write_bytes(struct mill_writer *to, const void *bytes, uint32_t size_bytes);
 
-/* --- frames and headers
- * --------------------------------------------------------------------------- */
+/* --- frames and headers ---------------------------------------------------------------------- */
 
 enum {
     MILL_FRAME_SIZE_BYTES = 4, /* INT32 before each frame */
@@ -159,8 +156,7 @@ int64_t mill_wire_request_finish(struct mill_writer *to) MILL_WARN_UNUSED;
 int mill_response_header_decode(struct mill_cursor *at, int16_t api_key, int16_t api_version,
                                 int32_t *ret_correlation_id) MILL_WARN_UNUSED;
 
-/* --- the table of APIs
- * ---------------------------------------------------------------------------- */
+/* --- the table of APIs ----------------------------------------------------------------------- */
 
 /* Who answers an API. */
 enum mill_api_place {
@@ -184,8 +180,7 @@ extern const uint32_t mill_apis_count;
 /* NULL when the key is not served. */
 const struct mill_api *mill_api_find(int16_t key);
 
-/* --- errors
- * --------------------------------------------------------------------------------------- */
+/* --- errors ---------------------------------------------------------------------------------- */
 
 /* enum mill_kerr (MILL_KERR_NONE = 0, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION = 3, ...) is generated
  * from protocol/schema/errors.txt into "protocol/errors.h" with: */

@@ -54,8 +54,7 @@ void pages_give_back(const struct mill_config *config);
 /* Pages (of page_kib) that the arena and EAL's pools of a configuration take. */
 uint64_t pages_needed(const struct mill_config *config, uint64_t page_kib);
 
-/* --- shared segments (shm.c)
- * ---------------------------------------------------------------------- */
+/* --- shared segments (shm.c) ----------------------------------------------------------------- */
 
 struct segments {
     int ipc_fd;
@@ -79,8 +78,7 @@ void segments_variable(const struct segments *segments, char ret_text[FDS_TEXT_B
 /* Lets the next exec keep the descriptors. Between fork and exec only. */
 void segments_inherit(const struct segments *segments);
 
-/* --- children (child.c)
- * ---------------------------------------------------------------------------- */
+/* --- children (child.c) ---------------------------------------------------------------------- */
 
 struct child {
     const char *name; /* "millraced", "control": log lines and the pid file */

@@ -43,8 +43,7 @@ void mill_admin_continue(struct mill_controller *controller, struct mill_admin_r
 /* Frees everything the request holds, and the request. NULL is fine. */
 void mill_admin_free(struct mill_admin_request *request);
 
-/* --- for the handlers
- * ----------------------------------------------------------------------------- */
+/* --- for the handlers ------------------------------------------------------------------------ */
 
 typedef int (*mill_admin_encode)(struct mill_writer *to, int16_t version, const void *message);
 /* Encodes the answer; closes the connection when it is larger than an answer may be. */

@@ -101,8 +101,7 @@ uint32_t mill_controller_sweep(struct mill_controller *controller);
 int mill_controller_take_ids(struct mill_controller *controller,
                              int64_t *ret_first) MILL_WARN_UNUSED;
 
-/* --- settings (settings.c)
- * ------------------------------------------------------------------------ */
+/* --- settings (settings.c) ------------------------------------------------------------------- */
 
 /* Value of a topic key: the topic's own, or what the broker gives; NULL when there is none. */
 const char *mill_settings_text(const struct mill_config *config, const struct mill_topic *topic,

@@ -92,8 +92,7 @@ void mill_answer_none(struct mill_core *core, struct mill_request *request)
     mill_conn_finish(core, conn, frame_bytes);
 }
 
-/* --- pieces
- * ---------------------------------------------------------------------------------------- */
+/* --- pieces ---------------------------------------------------------------------------------- */
 
 struct piece_source {
     const uint8_t *bytes;
@@ -189,8 +188,7 @@ static int pieces_send(struct mill_core *core, struct mill_request *request,
     }
 }
 
-/* --- answers that wait
- * ----------------------------------------------------------------------------- */
+/* --- answers that wait ----------------------------------------------------------------------- */
 
 /* Moves the answer's own bytes and holes into a scratch extent, so that the common buffer is free.
  * ret: 0, -ENOSPC. */
@@ -266,8 +264,7 @@ void mill_answer_bytes(struct mill_core *core, struct mill_request *request,
     answer_run(core, request, &from);
 }
 
-/* --- encoding
- * -------------------------------------------------------------------------------------- */
+/* --- encoding -------------------------------------------------------------------------------- */
 
 static int encode(struct mill_core *core, struct mill_request *request, mill_answer_fill fill,
                   void *context, void *bytes, uint32_t capacity, struct mill_writer *writer)

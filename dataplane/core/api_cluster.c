@@ -7,8 +7,7 @@
 
 #include "protocol/errors.h"
 
-/* --- ApiVersions
- * ----------------------------------------------------------------------------------- */
+/* --- ApiVersions ----------------------------------------------------------------------------- */
 
 static void get_api(const void *context, int32_t index, void *ret_element)
 {
@@ -77,8 +76,7 @@ void mill_api_versions_begin(struct mill_core *core, struct mill_request *reques
     mill_answer_send(core, request, versions_fill, NULL);
 }
 
-/* --- DescribeCluster
- * ------------------------------------------------------------------------------- */
+/* --- DescribeCluster ------------------------------------------------------------------------- */
 
 static void get_broker(const void *context, int32_t index, void *ret_element)
 {
@@ -117,8 +115,7 @@ void mill_cluster_begin(struct mill_core *core, struct mill_request *request)
     mill_answer_send(core, request, cluster_fill, &view);
 }
 
-/* --- InitProducerId
- * -------------------------------------------------------------------------------- */
+/* --- InitProducerId -------------------------------------------------------------------------- */
 
 static int producer_id_fill(struct mill_writer *to, const struct mill_request *request,
                             void *context)
@@ -180,8 +177,7 @@ void mill_producer_id_begin(struct mill_core *core, struct mill_request *request
     mill_answer_send(core, request, producer_id_fill, &id);
 }
 
-/* --- dispatch
- * -------------------------------------------------------------------------------------- */
+/* --- dispatch -------------------------------------------------------------------------------- */
 
 void mill_api_begin(struct mill_core *core, struct mill_request *request)
 {

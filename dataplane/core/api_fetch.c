@@ -144,8 +144,7 @@ void mill_fetch_begin(struct mill_core *core, struct mill_request *request)
     reads_begin(core, request);
 }
 
-/* --- waiting
- * --------------------------------------------------------------------------------------- */
+/* --- waiting --------------------------------------------------------------------------------- */
 
 static bool must_answer(const struct mill_core *core, const struct mill_request *request)
 {
@@ -190,8 +189,7 @@ static void watches_begin(struct mill_core *core, struct mill_request *request)
     }
 }
 
-/* --- answer
- * ---------------------------------------------------------------------------------------- */
+/* --- answer ---------------------------------------------------------------------------------- */
 
 /* Puts the references into the order of the answer and drops what exceeds max_bytes: the first
  * partition with data stays whole. */

@@ -9,8 +9,7 @@
 
 #include "protocol/errors.h"
 
-/* --- brokers that have a listener
- * ------------------------------------------------------------------ */
+/* --- brokers that have a listener ------------------------------------------------------------ */
 
 static const struct mill_map_endpoint *endpoint_find(const struct mill_map_broker *broker,
                                                      const char *listener)
@@ -51,8 +50,7 @@ const struct mill_map_endpoint *mill_broker_at(const struct mill_broker_view *vi
     return NULL;
 }
 
-/* --- which topics
- * ---------------------------------------------------------------------------------- */
+/* --- which topics ---------------------------------------------------------------------------- */
 
 struct metadata_fill {
     struct mill_core *core;
@@ -120,8 +118,7 @@ static bool seen_before(struct mill_core *core, const struct mill_map_topic *top
     return false;
 }
 
-/* --- elements
- * -------------------------------------------------------------------------------------- */
+/* --- elements -------------------------------------------------------------------------------- */
 
 static void get_broker(const void *context, int32_t index, void *ret_element)
 {
@@ -220,8 +217,7 @@ static void get_topic_named(const void *context, int32_t index, void *ret_elemen
     element->partitions = (struct mill_warray){.count = 0};
 }
 
-/* --- the answer
- * ------------------------------------------------------------------------------------ */
+/* --- the answer ------------------------------------------------------------------------------ */
 
 static int32_t topics_count(struct metadata_fill *fill)
 {

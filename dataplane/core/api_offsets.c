@@ -38,8 +38,7 @@ static void malformed(struct mill_core *core, struct mill_request *request)
     mill_conn_abort(core, request->conn);
 }
 
-/* --- ListOffsets
- * ----------------------------------------------------------------------------------- */
+/* --- ListOffsets ----------------------------------------------------------------------------- */
 
 static uint32_t list_count(const struct mill_list_offsets_request *message, int16_t version)
 {
@@ -195,8 +194,7 @@ void mill_list_offsets_done(struct mill_core *core, struct mill_request *request
     mill_answer_send(core, request, list_fill, &fill);
 }
 
-/* --- OffsetForLeaderEpoch
- * -------------------------------------------------------------------------- */
+/* --- OffsetForLeaderEpoch -------------------------------------------------------------------- */
 
 static uint32_t epochs_count(const struct mill_offset_for_leader_epoch_request *message,
                              int16_t version)

@@ -30,8 +30,7 @@ enum mill_kerr mill_locate(struct mill_core *core, const struct mill_wstr *topic
     return MILL_KERR_NONE;
 }
 
-/* --- begin
- * ----------------------------------------------------------------------------------------- */
+/* --- begin ----------------------------------------------------------------------------------- */
 
 static uint32_t partitions_count(const struct mill_produce_request *message, int16_t version)
 {
@@ -129,8 +128,7 @@ void mill_produce_begin(struct mill_core *core, struct mill_request *request)
     mill_request_ops_begun(core, request);
 }
 
-/* --- answer
- * ---------------------------------------------------------------------------------------- */
+/* --- answer ---------------------------------------------------------------------------------- */
 
 struct produce_fill {
     struct mill_core *core;

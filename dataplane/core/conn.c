@@ -29,8 +29,7 @@ void mill_conn_abort(struct mill_core *core, struct mill_conn *conn)
     conn->stream->ops->abort(conn->stream);
 }
 
-/* --- staging
- * --------------------------------------------------------------------------------------- */
+/* --- staging --------------------------------------------------------------------------------- */
 
 /* A staging buffer's struct lies at its extent's start, so the extent follows from the address. */
 static void stage_buf_free(struct mill_buf *buf)
@@ -163,8 +162,7 @@ static void stage_end(struct mill_core *core, struct mill_conn *conn)
     }
 }
 
-/* --- frames
- * ---------------------------------------------------------------------------------------- */
+/* --- frames ---------------------------------------------------------------------------------- */
 
 /* Reads size and, when there, key and version of the next frame. ret: 0, -EAGAIN too few bytes,
  * -EBADMSG close. */
@@ -310,8 +308,7 @@ void mill_conn_finish(struct mill_core *core, struct mill_conn *conn, uint32_t f
     mill_conn_ready(core, conn);
 }
 
-/* --- events of makers
- * ------------------------------------------------------------------------------ */
+/* --- events of makers ------------------------------------------------------------------------ */
 
 static int accepted(void *context, struct mill_stream *stream)
 {
@@ -418,8 +415,7 @@ const struct mill_stream_events mill_core_events = {
     .closed = closed,
 };
 
-/* --- limits
- * ---------------------------------------------------------------------------------------- */
+/* --- limits ---------------------------------------------------------------------------------- */
 
 void mill_conn_sweep(struct mill_core *core)
 {

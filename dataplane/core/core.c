@@ -22,8 +22,7 @@ static const struct mill_log_events log_events = {
     .watch = log_watch_fired,
 };
 
-/* --- making
- * ---------------------------------------------------------------------------------------- */
+/* --- making ---------------------------------------------------------------------------------- */
 
 static uint32_t *free_list_new(uint32_t count)
 {
@@ -181,8 +180,7 @@ void mill_core_add_maker(struct mill_core *core, struct mill_stream_maker *maker
     core->makers[core->makers_count++] = maker;
 }
 
-/* --- the turn
- * -------------------------------------------------------------------------------------- */
+/* --- the turn -------------------------------------------------------------------------------- */
 
 static uint32_t deadlines_run(struct mill_core *core)
 {
@@ -296,8 +294,7 @@ bool mill_core_stopped(const struct mill_core *core)
            core->requests_free_count == core->requests_count;
 }
 
-/* --- counters
- * -------------------------------------------------------------------------------------- */
+/* --- counters -------------------------------------------------------------------------------- */
 
 static void words_gather(struct mill_core *core)
 {

@@ -328,8 +328,7 @@ struct mill_core {
     } listener_words[MILL_MAP_LISTENERS_MAX];
 };
 
-/* --- conn.c
- * ---------------------------------------------------------------------------------------- */
+/* --- conn.c ---------------------------------------------------------------------------------- */
 
 /* Looks at ready connections: frames, staging, requests. ret: work. */
 uint32_t mill_conn_run(struct mill_core *core);
@@ -342,8 +341,7 @@ void mill_conn_finish(struct mill_core *core, struct mill_conn *conn, uint32_t f
 void mill_conn_sweep(struct mill_core *core);
 struct mill_listener_words *mill_conn_words(struct mill_core *core, const struct mill_conn *conn);
 
-/* --- request.c
- * ------------------------------------------------------------------------------------- */
+/* --- request.c ------------------------------------------------------------------------------- */
 
 /* Begins the request whose frame lies at cursor (behind the size field). ret: 0 begun (maybe
  * already done), -EBADMSG or -EOPNOTSUPP: close, -EAGAIN no slot. */
@@ -376,8 +374,7 @@ void mill_request_hold(struct mill_core *core, struct mill_request *request);
 void mill_request_settle(struct mill_core *core, struct mill_request *request);
 void mill_request_deadline(struct mill_core *core, struct mill_request *request, uint64_t at_ns);
 
-/* --- answer.c
- * -------------------------------------------------------------------------------------- */
+/* --- answer.c -------------------------------------------------------------------------------- */
 
 /* Encodes through fill into the common buffer, or a larger scratch extent when that is too small,
  * and sends it; the request is finished or waits for room. A failed encode closes the connection.
@@ -397,8 +394,7 @@ void mill_answer_continue(struct mill_core *core, struct mill_request *request);
 void mill_scratch_retire(struct mill_core *core, uint32_t extent);
 uint32_t mill_scratch_sweep(struct mill_core *core);
 
-/* --- op.c, peer.c
- * ---------------------------------------------------------------------------------- */
+/* --- op.c, peer.c ---------------------------------------------------------------------------- */
 
 /* Begins or goes on with an op on this core's own partition. Done: mill_op_done was called. */
 void mill_op_run(struct mill_core *core, struct mill_op *op);
@@ -416,8 +412,7 @@ void mill_peer_answer(struct mill_core *core, struct mill_op *op);
 /* Serves all peers' rings, returns loans, rings bells. ret: work. */
 uint32_t mill_peer_run(struct mill_core *core);
 
-/* --- apis
- * ------------------------------------------------------------------------------------------ */
+/* --- apis ------------------------------------------------------------------------------------ */
 
 /* Begins an API; may be called again for a held request. */
 void mill_api_begin(struct mill_core *core, struct mill_request *request);
@@ -452,8 +447,7 @@ const struct mill_map_endpoint *mill_broker_at(const struct mill_broker_view *vi
 enum mill_kerr mill_locate(struct mill_core *core, const struct mill_wstr *topic, int32_t partition,
                            struct mill_op *op, const struct mill_map_topic **ret_topic);
 
-/* --- forward.c
- * ------------------------------------------------------------------------------------- */
+/* --- forward.c ------------------------------------------------------------------------------- */
 
 /* Hands the whole frame to control; the answer, or the deadline, ends the request. */
 void mill_forward(struct mill_core *core, struct mill_request *request);
@@ -465,8 +459,7 @@ void mill_event_partition(struct mill_core *core, const struct mill_uuid *topic_
                           int32_t partition, enum mill_partition_state state);
 void mill_ids_ask(struct mill_core *core);
 
-/* --- owner.c
- * --------------------------------------------------------------------------------------- */
+/* --- owner.c --------------------------------------------------------------------------------- */
 
 /* Follows the map: opens, updates, deletes. ret: work. */
 uint32_t mill_owner_run(struct mill_core *core);

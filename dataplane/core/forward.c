@@ -14,8 +14,7 @@ static void ring_control(struct mill_core *core)
     core->control_rung = true; /* once per turn, after publishing */
 }
 
-/* --- frames out
- * ------------------------------------------------------------------------------------ */
+/* --- frames out ------------------------------------------------------------------------------ */
 
 static uint64_t ticket_of(const struct mill_request *request)
 {
@@ -69,8 +68,7 @@ void mill_forward(struct mill_core *core, struct mill_request *request)
     ring_control(core);
 }
 
-/* --- retriable errors
- * ------------------------------------------------------------------------------ */
+/* --- retriable errors ------------------------------------------------------------------------ */
 
 struct expired_fill {
     struct mill_request *request;
@@ -253,8 +251,7 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request)
     }
 }
 
-/* --- answers in
- * ------------------------------------------------------------------------------------ */
+/* --- answers in ------------------------------------------------------------------------------ */
 
 static void answer_take(struct mill_core *core, const struct mill_frame_answer *answer,
                         uint32_t message_bytes)
@@ -310,8 +307,7 @@ static uint32_t answers_run(struct mill_core *core)
     return work;
 }
 
-/* --- commands and events
- * --------------------------------------------------------------------------- */
+/* --- commands and events --------------------------------------------------------------------- */
 
 static void id_block_take(struct mill_core *core, const struct mill_command_id_block *block)
 {

@@ -86,8 +86,7 @@ static struct peer_name name_of(const struct mill_op *op)
     };
 }
 
-/* --- the asking side
- * ------------------------------------------------------------------------------- */
+/* --- the asking side ------------------------------------------------------------------------- */
 
 /* Every ask gets exactly one result, so a core never has more asks at an owner than its share of
  * that owner's ops: the owner always has one free and never stops reading its rings. */
@@ -187,8 +186,7 @@ static void result_take(struct mill_core *core, uint32_t owner, const struct pee
     }
 }
 
-/* --- the owner's side
- * ------------------------------------------------------------------------------ */
+/* --- the owner's side ------------------------------------------------------------------------ */
 
 static uint32_t bucket_of(const struct mill_core *core, uint32_t origin, uint32_t request_index,
                           uint32_t op_index)
@@ -333,8 +331,7 @@ static void loans_take(struct mill_core *core, const struct peer_loans *loans)
     }
 }
 
-/* --- both
- * ------------------------------------------------------------------------------------------ */
+/* --- both ------------------------------------------------------------------------------------ */
 
 /* Sends back loans that ended; entries that find no room stay for the next turn. */
 static uint32_t loans_send(struct mill_core *core)

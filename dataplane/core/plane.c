@@ -26,8 +26,7 @@ enum {
     EXTENT_BYTES_MIN = 2 << 20,
 };
 
-/* --- attaching to the supervisor's segments
- * -------------------------------------------------------- */
+/* --- attaching to the supervisor's segments -------------------------------------------------- */
 
 /* Number of one descriptor in "name=N,name=N,...", -1 when it is not there. */
 static int descriptor_of(const char *list, const char *name)
@@ -108,8 +107,7 @@ int mill_plane_attach(struct mill_plane *plane, const struct mill_config *config
     return 0;
 }
 
-/* --- memory
- * ---------------------------------------------------------------------------------------- */
+/* --- memory ---------------------------------------------------------------------------------- */
 
 static uint32_t extent_bytes_max(const struct mill_config *config)
 {
@@ -187,8 +185,7 @@ static int takeup(struct mill_plane *plane, bool taken, struct mill_report *repo
     return r;
 }
 
-/* --- ports
- * ----------------------------------------------------------------------------------------- */
+/* --- ports ----------------------------------------------------------------------------------- */
 
 static const struct mill_config_port *port_config(const struct mill_config *config,
                                                   const char *name)
@@ -326,8 +323,7 @@ static int net_open(struct mill_plane *plane, uint32_t port_index, uint16_t list
     return 0;
 }
 
-/* --- listeners
- * ------------------------------------------------------------------------------------- */
+/* --- listeners ------------------------------------------------------------------------------- */
 
 static int listen_kernel(struct mill_plane *plane, const struct mill_config_listener *listener,
                          uint16_t index, struct mill_report *report)
@@ -385,8 +381,7 @@ static int listeners_open(struct mill_plane *plane, struct mill_report *report)
     return 0;
 }
 
-/* --- cores
- * ----------------------------------------------------------------------------------------- */
+/* --- cores ----------------------------------------------------------------------------------- */
 
 static struct mill_core_limits core_limits(const struct mill_plane *plane,
                                            const struct mill_ksock_config *ksock)
@@ -629,8 +624,7 @@ int mill_plane_build(struct mill_plane *plane, struct mill_report *report)
     return r;
 }
 
-/* --- running
- * --------------------------------------------------------------------------------------- */
+/* --- running --------------------------------------------------------------------------------- */
 
 int mill_plane_run(struct mill_plane *plane, struct mill_report *report)
 {
@@ -675,8 +669,7 @@ void mill_plane_publish(struct mill_plane *plane)
     }
 }
 
-/* --- closing
- * --------------------------------------------------------------------------------------- */
+/* --- closing --------------------------------------------------------------------------------- */
 
 static void core_close(struct mill_plane *plane, struct mill_plane_core *core)
 {

@@ -43,8 +43,7 @@ static int start(pthread_t *thread, void *(*run)(void *), void *argument)
     return -r;
 }
 
-/* --- cores
- * ----------------------------------------------------------------------------------------- */
+/* --- cores ----------------------------------------------------------------------------------- */
 
 static uint64_t sleep_limit(const struct mill_core_thread *thread, uint64_t now, uint64_t idle_ns)
 {
@@ -154,8 +153,7 @@ void mill_core_thread_join(struct mill_core_thread *thread)
     pthread_join(thread->thread, NULL);
 }
 
-/* --- stores
- * ---------------------------------------------------------------------------------------- */
+/* --- stores ---------------------------------------------------------------------------------- */
 
 static void store_sleep(struct mill_store_thread *thread, uint64_t now_ns)
 {

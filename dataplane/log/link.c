@@ -6,8 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* --- posting
- * --------------------------------------------------------------------------------------- */
+/* --- posting --------------------------------------------------------------------------------- */
 
 static void *claim(struct mill_partition *partition, uint32_t kind, uint32_t size_bytes)
 {
@@ -200,8 +199,7 @@ uint32_t mill_log_post(struct mill_log *log)
     return work;
 }
 
-/* --- answers
- * --------------------------------------------------------------------------------------- */
+/* --- answers --------------------------------------------------------------------------------- */
 
 static struct mill_partition *partition_of(struct mill_log *log, const struct mill_link_head *head)
 {

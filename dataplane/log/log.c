@@ -15,8 +15,7 @@ enum {
 
 #define SWEEP_NS (10 * MILL_NS_PER_S)
 
-/* --- making
- * ---------------------------------------------------------------------------------------- */
+/* --- making ---------------------------------------------------------------------------------- */
 
 static uint32_t buckets_for(uint32_t length)
 {
@@ -83,8 +82,7 @@ void mill_log_destroy(struct mill_log *log)
     free(log);
 }
 
-/* --- the table
- * ------------------------------------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------------------------- */
 
 static uint32_t *bucket_of(const struct mill_log *log, const struct mill_uuid *topic_id,
                            int32_t partition)
@@ -238,8 +236,7 @@ bool mill_log_release(struct mill_partition *partition)
     return true;
 }
 
-/* --- the turn
- * -------------------------------------------------------------------------------------- */
+/* --- the turn -------------------------------------------------------------------------------- */
 
 void mill_log_todo(struct mill_partition *partition)
 {
@@ -337,8 +334,7 @@ bool mill_log_idle(const struct mill_log *log)
     return log->cold_under_way == 0;
 }
 
-/* --- plain questions
- * ------------------------------------------------------------------------------- */
+/* --- plain questions ------------------------------------------------------------------------- */
 
 const struct mill_log_stats *mill_log_stats(const struct mill_log *log)
 {

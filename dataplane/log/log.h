@@ -143,8 +143,7 @@ int64_t mill_partition_high_watermark(const struct mill_partition *partition);
 void mill_partition_user_set(struct mill_partition *partition, void *user);
 void *mill_partition_user(const struct mill_partition *partition);
 
-/* --- append
- * --------------------------------------------------------------------------------------- */
+/* --- append ---------------------------------------------------------------------------------- */
 
 struct mill_append {
     struct mill_cursor records; /* the partition's record bytes, size_bytes of them */
@@ -181,8 +180,7 @@ int mill_log_append(struct mill_partition *partition, const struct mill_append *
 /* True while the dirty limit or lack of memory holds back producers of this core. */
 bool mill_log_full(const struct mill_log *log);
 
-/* --- read
- * ----------------------------------------------------------------------------------------- */
+/* --- read ------------------------------------------------------------------------------------ */
 
 struct mill_read {
     int64_t offset;
@@ -220,8 +218,7 @@ void mill_log_watch_flush(struct mill_partition *partition, struct mill_log_watc
                           int64_t offset);
 void mill_log_unwatch(struct mill_log_watch *watch); /* no effect when not on a list */
 
-/* --- look-ups
- * ------------------------------------------------------------------------------------- */
+/* --- look-ups -------------------------------------------------------------------------------- */
 
 struct mill_time_result {
     enum mill_kerr error;
@@ -246,8 +243,7 @@ int32_t mill_log_epoch_at(const struct mill_partition *partition, int64_t offset
 void mill_log_epoch_end(const struct mill_partition *partition, int32_t epoch, int32_t *ret_epoch,
                         int64_t *ret_end_offset);
 
-/* --- counters
- * ------------------------------------------------------------------------------------- */
+/* --- counters -------------------------------------------------------------------------------- */
 
 struct mill_log_stats {
     uint64_t bytes_in;

@@ -10,8 +10,7 @@
 
 #include "base/crc32c.h"
 
-/* --- numbers
- * --------------------------------------------------------------------------------------- */
+/* --- numbers --------------------------------------------------------------------------------- */
 
 static uint64_t index_max(const struct store_partition *partition, uint32_t entry_bytes)
 {
@@ -86,8 +85,7 @@ int mill_store_entries_write(struct mill_store *store, struct store_partition *p
     return 0;
 }
 
-/* --- rolling
- * --------------------------------------------------------------------------------------- */
+/* --- rolling --------------------------------------------------------------------------------- */
 
 struct store_segment *mill_store_segment_add(struct mill_store *store,
                                              struct store_partition *partition, int64_t base_offset)
@@ -171,8 +169,7 @@ static int roll(struct mill_store *store, struct store_partition *partition, int
     return mill_store_segment_add(store, partition, base_offset) ? 0 : -ENOMEM;
 }
 
-/* --- appending
- * ------------------------------------------------------------------------------------- */
+/* --- appending ------------------------------------------------------------------------------- */
 
 /* Writes one run of batches into the active segment. ret_done: bytes of it. */
 static int append_run(struct mill_store *store, struct store_partition *partition,
@@ -245,8 +242,7 @@ int mill_store_sync(struct mill_store *store, struct store_partition *partition)
     return r;
 }
 
-/* --- walking and looking up
- * ------------------------------------------------------------------------ */
+/* --- walking and looking up ------------------------------------------------------------------ */
 
 static int crc_of(struct mill_store *store, int file, uint64_t pos, uint32_t size, uint64_t end,
                   uint32_t *ret_crc)

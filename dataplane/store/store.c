@@ -13,8 +13,7 @@
 #define FULL_RETRY_NS MILL_NS_PER_MS      /* the ring to the core is full */
 #define NAME_RETRY_NS (20 * MILL_NS_PER_MS)
 
-/* --- answers
- * --------------------------------------------------------------------------------------- */
+/* --- answers --------------------------------------------------------------------------------- */
 
 /* Room in the ring was looked at before the request was taken (out_room). */
 static void *tell(struct mill_store *store, const struct store_partition *partition, uint32_t kind,
@@ -72,8 +71,7 @@ static void fence_tell(struct mill_store *store)
     store->fence_told = true;
 }
 
-/* --- opening
- * --------------------------------------------------------------------------------------- */
+/* --- opening --------------------------------------------------------------------------------- */
 
 static struct store_partition *partition_at(struct mill_store *store,
                                             const struct mill_link_head *head)
@@ -228,8 +226,7 @@ static uint32_t openings_run(struct mill_store *store, struct mill_now now)
     return work;
 }
 
-/* --- writing
- * --------------------------------------------------------------------------------------- */
+/* --- writing --------------------------------------------------------------------------------- */
 
 /* What passes by itself: no space, or no descriptor or memory at this moment. */
 static bool passing(int r)
@@ -302,8 +299,7 @@ static uint32_t retries_run(struct mill_store *store, struct mill_now now)
     return work;
 }
 
-/* --- cold reads
- * ------------------------------------------------------------------------------------ */
+/* --- cold reads ------------------------------------------------------------------------------ */
 
 struct seek {
     int64_t offset;
@@ -370,8 +366,7 @@ static int cold_read(struct mill_store *store, struct store_partition *partition
                                seek.size_bytes, seek.start_bytes);
 }
 
-/* --- requests
- * -------------------------------------------------------------------------------------- */
+/* --- requests -------------------------------------------------------------------------------- */
 
 static void take_read(struct mill_store *store, struct store_partition *partition,
                       const struct mill_link_read *read)
@@ -530,8 +525,7 @@ uint64_t mill_store_deadline(const struct mill_store *store)
     return store->retry_at_ns;
 }
 
-/* --- making and closing
- * ---------------------------------------------------------------------------- */
+/* --- making and closing ---------------------------------------------------------------------- */
 
 int mill_store_create(const struct mill_store_config *config, struct mill_store **ret_store,
                       struct mill_report *report)

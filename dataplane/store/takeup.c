@@ -56,8 +56,7 @@ static void MILL_PRINTF(4, 5)
     }
 }
 
-/* --- what is there
- * --------------------------------------------------------------------------------- */
+/* --- what is there --------------------------------------------------------------------------- */
 
 static int home_note(void *context, const char *name)
 {
@@ -156,8 +155,7 @@ static const struct mill_partition_mark *mark_of(struct takeup *takeup,
     return NULL;
 }
 
-/* --- one partition
- * --------------------------------------------------------------------------------- */
+/* --- one partition --------------------------------------------------------------------------- */
 
 /* Checks the batch at pos of an extent. ret: its size, 0 when it is no whole, valid batch. */
 static uint32_t batch_check(const uint8_t *data, uint32_t pos, uint32_t end,
@@ -347,8 +345,7 @@ static int groups_write(struct takeup *takeup)
     return 0;
 }
 
-/* --- the whole
- * ------------------------------------------------------------------------------------- */
+/* --- the whole ------------------------------------------------------------------------------- */
 
 /* Directories first: killed in between, the arena is of an older run and what it holds is in the
  * files. */

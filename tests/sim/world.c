@@ -32,8 +32,7 @@ static void *zeroed(uint64_t size_bytes)
     return memory;
 }
 
-/* --- segments
- * -------------------------------------------------------------------------------------- */
+/* --- segments -------------------------------------------------------------------------------- */
 
 static void segments_make(struct world *world)
 {
@@ -64,8 +63,7 @@ static void segments_make(struct world *world)
     free(cluster);
 }
 
-/* --- one start
- * ------------------------------------------------------------------------------------- */
+/* --- one start ------------------------------------------------------------------------------- */
 
 static void say(void *context, int level, const char *id, const char *text)
 {
@@ -241,8 +239,7 @@ void world_open(struct world *world, uint32_t cores_count, uint64_t seed)
     start(world);
 }
 
-/* --- the end of a start
- * ---------------------------------------------------------------------------- */
+/* --- the end of a start ---------------------------------------------------------------------- */
 
 /* A killed process frees nothing in an orderly way: private memory is dropped as it is. */
 static void forget(struct world *world)
@@ -319,8 +316,7 @@ void world_close(struct world *world)
     nftw(world->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* --- turning
- * --------------------------------------------------------------------------------------- */
+/* --- turning --------------------------------------------------------------------------------- */
 
 uint32_t world_turn(struct world *world, uint64_t step_ns)
 {

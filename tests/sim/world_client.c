@@ -69,8 +69,7 @@ static struct bytes bytes_new(void)
     return bytes;
 }
 
-/* --- connection
- * ------------------------------------------------------------------------------------ */
+/* --- connection ------------------------------------------------------------------------------ */
 
 void world_connect(struct world *world, struct world_client *client, uint32_t core)
 {
@@ -143,8 +142,7 @@ uint32_t world_await(struct world_client *client)
     return 0;
 }
 
-/* --- produce
- * --------------------------------------------------------------------------------------- */
+/* --- produce --------------------------------------------------------------------------------- */
 
 static void put_record(struct bytes *to, uint32_t index, uint64_t value, uint32_t padding)
 {
@@ -222,8 +220,7 @@ struct world_produced world_produced_read(const struct world_client *client, con
     };
 }
 
-/* --- fetch
- * ----------------------------------------------------------------------------------------- */
+/* --- fetch ----------------------------------------------------------------------------------- */
 
 static void check_batch(const uint8_t *bytes, uint32_t size)
 {

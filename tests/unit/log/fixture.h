@@ -244,8 +244,7 @@ static inline struct mill_partition *fixture_partition(struct fixture *f, int32_
     return partition;
 }
 
-/* --- batches
- * --------------------------------------------------------------------------------------- */
+/* --- batches --------------------------------------------------------------------------------- */
 
 struct maker {
     uint8_t bytes[64 << 10];

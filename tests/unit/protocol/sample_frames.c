@@ -24,8 +24,7 @@ enum {
 static const char topic_name[] = "frames";
 static const int64_t now_ms = 1700000000000;
 
-/* --- arrays of one element
- * --------------------------------------------------------------------------------------------- */
+/* --- arrays of one element ------------------------------------------------------------------- */
 
 static struct mill_warray one(mill_warray_get get)
 {
@@ -48,8 +47,7 @@ static void get_zero(const void *context, int32_t index, void *ret_element)
     *value = 0;
 }
 
-/* --- Produce
- * --------------------------------------------------------------------------------------------- */
+/* --- Produce --------------------------------------------------------------------------------- */
 
 /* One record without key: length, attributes, both deltas, null key, value of one byte, no
  * headers. */
@@ -104,8 +102,7 @@ static int produce(struct mill_writer *to, int16_t version)
     return mill_produce_request_encode(to, version, &message);
 }
 
-/* --- Fetch
- * --------------------------------------------------------------------------------------------- */
+/* --- Fetch ----------------------------------------------------------------------------------- */
 
 static void get_fetch_partition(const void *context, int32_t index, void *ret_element)
 {
@@ -146,8 +143,7 @@ static int fetch(struct mill_writer *to, int16_t version)
     return mill_fetch_request_encode(to, version, &message);
 }
 
-/* --- ListOffsets, OffsetForLeaderEpoch
- * --------------------------------------------------------------------------------------------- */
+/* --- ListOffsets, OffsetForLeaderEpoch ------------------------------------------------------- */
 
 static void get_list_partition(const void *context, int32_t index, void *ret_element)
 {
@@ -200,8 +196,7 @@ static int offset_for_leader_epoch(struct mill_writer *to, int16_t version)
     return mill_offset_for_leader_epoch_request_encode(to, version, &message);
 }
 
-/* --- Metadata, ApiVersions, DescribeCluster, FindCoordinator
- * --------------------------------------------------------------------------------------------- */
+/* --- Metadata, ApiVersions, DescribeCluster, FindCoordinator --------------------------------- */
 
 static void get_metadata_topic(const void *context, int32_t index, void *ret_element)
 {
@@ -253,8 +248,7 @@ static int init_producer_id(struct mill_writer *to, int16_t version)
     return mill_init_producer_id_request_encode(to, version, &message);
 }
 
-/* --- CreateTopics, DeleteTopics, DescribeConfigs
- * --------------------------------------------------------------------------------------------- */
+/* --- CreateTopics, DeleteTopics, DescribeConfigs --------------------------------------------- */
 
 static void get_assignment(const void *context, int32_t index, void *ret_element)
 {
@@ -339,8 +333,7 @@ static int describe_configs(struct mill_writer *to, int16_t version)
     return mill_describe_configs_request_encode(to, version, &message);
 }
 
-/* --- all of them
- * --------------------------------------------------------------------------------------------- */
+/* --- all of them ----------------------------------------------------------------------------- */
 
 static const struct sample {
     int16_t key;

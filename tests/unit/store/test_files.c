@@ -39,8 +39,7 @@ static const uint8_t *file_of(int64_t base, const char *suffix, uint64_t *ret_si
     return disk_model_bytes(disk, path, ret_size);
 }
 
-/* --- an independent reader
- * ----------------------------------------------------------------------- */
+/* --- an independent reader ------------------------------------------------------------------- */
 
 struct seen {
     int64_t last_offset;
