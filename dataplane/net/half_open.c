@@ -146,10 +146,11 @@ static void complete(struct mill_net *net, struct mill_half_open *half,
                      struct mill_segment *segment)
 {
     if (net->free_count == 0) {
-        /* The peer believes it is connected; its data brings it here again until there is room or
-         * the entry's time is over. */
+        /* The peer believes it is connected: it is told at once, and may try another broker. */
         net->counters.syn_dropped++;
         net->maker.stats.refused++;
+        mill_tcp_refuse(net, segment);
+        release(net, half);
         return;
     }
     struct mill_tcp *tcp = mill_tcp_new(net, &segment->key, half->iss, half->irs);

@@ -120,7 +120,8 @@ struct mill_tcp {
     bool sack_ok;
     bool timestamps;
     bool paused;
-    bool closing;      /* close was called: no more sends, nothing is delivered */
+    bool closing;      /* close was called: no more sends */
+    bool deaf;         /* and nothing is delivered: what comes is acknowledged and dropped */
     bool ack_now;      /* an acknowledgement is due in this turn */
     bool fin_received; /* the peer's FIN was taken in order */
     bool want_room;    /* an -EAGAIN was given */

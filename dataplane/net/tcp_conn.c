@@ -205,7 +205,9 @@ static bool tell_opening(struct mill_net *net, struct mill_tcp *tcp, uint8_t eve
         }
     }
     if (events & MILL_EVENT_ACCEPTED) {
-        if (to->accepted(net->maker.context, &tcp->stream) < 0) {
+        if (to->accepted(net->maker.context, &tcp->stream) >= 0) {
+            net->maker.stats.accepted++;
+        } else {
             net->maker.stats.refused++;
             tcp->refused = true; /* the core does not know it: nothing more is told */
             if (tcp->state != MILL_TCP_CLOSED) {
@@ -240,7 +242,7 @@ static bool tell(struct mill_net *net, struct mill_tcp *tcp)
     if (events & MILL_EVENT_RECEIVED) {
         if (tcp->paused) {
             tcp->events |= MILL_EVENT_RECEIVED; /* told when reading goes on */
-        } else if (!tcp->closing) {
+        } else if (!tcp->deaf) {
             to->received(net->maker.context, &tcp->stream);
         }
     }

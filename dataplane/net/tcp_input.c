@@ -233,15 +233,10 @@ static void take_payload(struct mill_net *net, struct mill_tcp *tcp, struct mill
         tcp->fin_seq = segment->seq + bytes;
         tcp->ack_now = true;
     }
-    if (bytes > 0 && tcp->closing) {
-        /* Nobody reads any more. While our own bytes are still on their way a reset could make the
-         * peer lose them, so its data is acknowledged and dropped; afterwards it must learn that
-         * nothing of it arrived (RFC 1122, 4.2.2.13). */
-        if (tcp->state == MILL_TCP_FIN_WAIT_2) {
-            mill_tcp_send_rst(net, tcp);
-            mill_tcp_finish(net, tcp, MILL_END_ABORTED);
-            return;
-        }
+    if (bytes > 0 && tcp->deaf) {
+        /* Nobody reads any more: acknowledged and dropped, so that the peer reads our bytes to the
+         * end (see stream_close). The FIN-WAIT-2 time bounds it; after that it is told by a reset
+         * that nothing arrived (RFC 1122, 4.2.2.13). */
         if (segment->seq == tcp->rcv_nxt) {
             tcp->rcv_nxt += bytes;
         }

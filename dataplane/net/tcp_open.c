@@ -81,7 +81,6 @@ void mill_tcp_established(struct mill_net *net, struct mill_tcp *tcp)
     if (tcp->active_open) {
         mill_tcp_event(net, tcp, MILL_EVENT_CONNECTED);
     } else {
-        net->maker.stats.accepted++;
         mill_tcp_event(net, tcp, MILL_EVENT_ACCEPTED);
     }
 }

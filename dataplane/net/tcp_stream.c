@@ -129,12 +129,13 @@ static void stream_close(struct mill_stream *stream)
         stream_abort(stream);
         return;
     }
-    if (stream->rx.size_bytes > 0 || tcp->ooo) {
-        /* Received bytes nobody will read: the peer must learn that (RFC 1122, 4.2.2.13). */
-        stream_abort(stream);
-        return;
-    }
     tcp->closing = true;
+    /* Nobody reads any more, but a reset (RFC 1122, 4.2.2.13) could make the peer lose what is
+     * queued for it, an error answer say: what is unread and what still comes is dropped. */
+    tcp->deaf = true;
+    tcp->paused = false;
+    mill_tcp_receive_clear(net, tcp);
+    tcp->ack_now = mill_tcp_window_update_due(net, tcp) || tcp->ack_now;
     tcp->push_seq = tcp->queue.seq_end;
     tcp->state = tcp->state == MILL_TCP_CLOSE_WAIT ? MILL_TCP_LAST_ACK : MILL_TCP_FIN_WAIT_1;
     tcp->progress_ns = net->now_ns; /* the orphan's patience begins */

@@ -65,7 +65,8 @@ struct mill_stream_ops {
     void (*consume)(struct mill_stream *stream, uint32_t size_bytes);
     /* true: read no more for this stream until false; its window closes by itself. */
     void (*pause)(struct mill_stream *stream, bool paused);
-    /* No more sends; what is queued goes out, then FIN; `closed` follows. */
+    /* No more sends; what is queued goes out, then FIN; `closed` follows. What is unread and what
+     * still comes is dropped without a reset, so that the peer can read to our end. */
     void (*close)(struct mill_stream *stream);
     /* Reset now. `closed` follows from the next step, never from inside this call. */
     void (*abort)(struct mill_stream *stream);

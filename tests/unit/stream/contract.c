@@ -38,9 +38,9 @@ struct mill_ref contract_ref(uint64_t position, uint32_t size_bytes)
                              .size_bytes = size_bytes};
 }
 
-uint64_t contract_time_ms(void)
+uint64_t contract_time_ms(struct contract *contract)
 {
-    return mill_now_read().mono_ns / MILL_NS_PER_MS;
+    return contract->fixture->now_ns(contract) / MILL_NS_PER_MS;
 }
 
 /* ---- events ---- */
@@ -206,10 +206,10 @@ void contract_close(struct contract *contract)
 
 void contract_turn_ms(struct contract *contract, unsigned ms)
 {
-    uint64_t end = contract_time_ms() + ms;
+    uint64_t end = contract_time_ms(contract) + ms;
     do {
         contract->fixture->turn(contract);
-    } while (contract_time_ms() < end);
+    } while (contract_time_ms(contract) < end);
 }
 
 struct contract_stream *contract_pair(struct contract *contract, int *ret_peer)
@@ -224,7 +224,7 @@ void contract_peer_send(struct contract *contract, int peer, uint64_t position, 
 {
     static uint8_t bytes[1u << 16];
     size_t done = 0;
-    uint64_t end = contract_time_ms() + CONTRACT_LIMIT_S * 1000u;
+    uint64_t end = contract_time_ms(contract) + CONTRACT_LIMIT_S * 1000u;
     while (done < size) {
         size_t part = MILL_MIN(size - done, sizeof(bytes));
         contract_fill(bytes, part, position + done);
@@ -235,7 +235,7 @@ void contract_peer_send(struct contract *contract, int peer, uint64_t position, 
             assert_true(sent == -EAGAIN || sent == -ENOTCONN);
             contract->fixture->turn(contract);
         }
-        assert_true(contract_time_ms() < end);
+        assert_true(contract_time_ms(contract) < end);
     }
 }
 
@@ -243,7 +243,7 @@ void contract_peer_expect(struct contract *contract, int peer, uint64_t position
 {
     static uint8_t bytes[1u << 16];
     size_t done = 0;
-    uint64_t end = contract_time_ms() + CONTRACT_LIMIT_S * 1000u;
+    uint64_t end = contract_time_ms(contract) + CONTRACT_LIMIT_S * 1000u;
     while (done < size) {
         size_t part = MILL_MIN(size - done, sizeof(bytes));
         ssize_t got = contract->fixture->peer_recv(contract, peer, bytes, part);
@@ -254,14 +254,14 @@ void contract_peer_expect(struct contract *contract, int peer, uint64_t position
             assert_int_equal(got, -EAGAIN);
             contract->fixture->turn(contract);
         }
-        assert_true(contract_time_ms() < end);
+        assert_true(contract_time_ms(contract) < end);
     }
 }
 
 int contract_peer_end(struct contract *contract, int peer)
 {
     static uint8_t bytes[1u << 16];
-    uint64_t end = contract_time_ms() + CONTRACT_LIMIT_S * 1000u;
+    uint64_t end = contract_time_ms(contract) + CONTRACT_LIMIT_S * 1000u;
     for (;;) {
         ssize_t got = contract->fixture->peer_recv(contract, peer, bytes, sizeof(bytes));
         if (got == 0 || (got < 0 && got != -EAGAIN && got != -ENOTCONN)) {
@@ -270,7 +270,7 @@ int contract_peer_end(struct contract *contract, int peer)
         if (got < 0) {
             contract->fixture->turn(contract);
         }
-        assert_true(contract_time_ms() < end);
+        assert_true(contract_time_ms(contract) < end);
     }
 }
 

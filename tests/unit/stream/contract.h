@@ -15,7 +15,7 @@ enum {
     CONTRACT_LISTENER = 7, /* index that the fixture gives to listen */
     CONTRACT_UNITS = 4096, /* extents of one unit: 16 MiB to send from */
     CONTRACT_STREAMS_MAX = 1100,
-    CONTRACT_LIMIT_S = 20, /* wall time in which anything awaited must happen */
+    CONTRACT_LIMIT_S = 20, /* of the fixture's time, in which anything awaited must happen */
 };
 
 struct contract_limits {
@@ -37,6 +37,8 @@ struct contract_fixture {
     void (*close)(struct contract *contract);
     /* One step of the maker, one of the peers' side, and a little time passes. */
     void (*turn)(struct contract *contract);
+    /* The time that turns move, real or virtual. */
+    uint64_t (*now_ns)(struct contract *contract);
     /* Begins to connect to the maker's listener. ret: the peer. */
     int (*peer_connect)(struct contract *contract);
     /* ret: a peer for a connection that the maker opened, -EAGAIN none yet. */
@@ -109,16 +111,17 @@ void contract_close(struct contract *contract);
 /* Turns until the condition holds; fails the test when it does not in time. */
 #define contract_until(contract, condition)                                                        \
     do {                                                                                           \
-        uint64_t contract_end_ = contract_time_ms() + CONTRACT_LIMIT_S * 1000u;                    \
+        uint64_t contract_end_ = contract_time_ms(contract) + CONTRACT_LIMIT_S * 1000u;            \
         while (!(condition)) {                                                                     \
             contract->fixture->turn(contract);                                                     \
-            if (contract_time_ms() > contract_end_) {                                              \
+            if (contract_time_ms(contract) > contract_end_) {                                      \
                 fail_msg("%s: not in time: %s", contract->fixture->name, #condition);              \
             }                                                                                      \
         }                                                                                          \
     } while (0)
 
-uint64_t contract_time_ms(void);
+/* The fixture's clock. */
+uint64_t contract_time_ms(struct contract *contract);
 /* Turns for about this long. */
 void contract_turn_ms(struct contract *contract, unsigned ms);
 /* Compares all that is received in place and consumes it. */

@@ -375,7 +375,7 @@ static void test_deadline_idle_never_with_work_now(void **state)
     int peer = -1;
     struct contract_stream *seen = contract_pair(contract, &peer);
     contract_turn_ms(contract, 20);
-    uint64_t now = mill_now_read().mono_ns;
+    uint64_t now = contract->fixture->now_ns(contract);
     uint64_t idle = contract->maker->ops->deadline(contract->maker);
     assert_true(idle > now + MILL_NS_PER_S);
     queue_refs(seen, 1);
@@ -383,7 +383,8 @@ static void test_deadline_idle_never_with_work_now(void **state)
     contract_peer_expect(contract, peer, 0, UNIT);
     contract_turn_ms(contract, 20);
     abort_in_call(contract, seen);
-    assert_true(contract->maker->ops->deadline(contract->maker) <= mill_now_read().mono_ns);
+    assert_true(contract->maker->ops->deadline(contract->maker) <=
+                contract->fixture->now_ns(contract));
     contract_until(contract, seen->closed == 1);
     contract_close(contract);
 }

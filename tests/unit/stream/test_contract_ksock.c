@@ -109,16 +109,22 @@ static void close_twin(struct contract *contract)
     free(twin);
 }
 
+static uint64_t now_ns(struct contract *contract)
+{
+    MILL_UNUSED(contract);
+    return mill_now_read().mono_ns;
+}
+
 static void turn(struct contract *contract)
 {
     struct twin *twin = contract->fixture_data;
-    uint64_t now_ns = mill_now_read().mono_ns;
-    if (contract->maker->ops->step(contract->maker, now_ns) > 0) {
+    uint64_t step_ns = now_ns(contract);
+    if (contract->maker->ops->step(contract->maker, step_ns) > 0) {
         return;
     }
     uint64_t deadline_ns = contract->maker->ops->deadline(contract->maker);
-    if (deadline_ns > now_ns) {
-        uint64_t sleep_ns = MILL_MIN(deadline_ns - now_ns, (uint64_t)TURN_NS);
+    if (deadline_ns > step_ns) {
+        uint64_t sleep_ns = MILL_MIN(deadline_ns - step_ns, (uint64_t)TURN_NS);
         assert_int_equal(mill_ksock_wait(twin->ksock, sleep_ns), 0);
     }
 }
@@ -208,6 +214,7 @@ static struct contract_fixture fixture(const char *name,
         .open = open,
         .close = close_twin,
         .turn = turn,
+        .now_ns = now_ns,
         .peer_connect = peer_connect,
         .peer_accept = peer_accept,
         .peer_send = peer_send,
