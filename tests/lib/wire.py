@@ -130,7 +130,8 @@ class Client:
             return None
         answer = self.ask(PRODUCE, version, body)
         at = 4 + 2 + len(topic) + 4 + 4
-        error, base, append, start = struct.unpack_from(">hqqq", answer, at)
+        error, base, append = struct.unpack_from(">hqq", answer, at)
+        start = struct.unpack_from(">q", answer, at + 18)[0] if version >= 5 else None
         return error, base, append, start
 
     def fetch(self, topic, partition, offset, max_bytes=1 << 20, wait_ms=0, min_bytes=1, version=7):
