@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/log_line.h"
-#include "dataplane/core/plane.h"
+#include "dataplane/core/plane_parts.h"
 
 enum {
     EXIT_FAILED = 1,
@@ -87,6 +87,7 @@ static int serve(struct mill_plane *plane, int signals, pid_t parent, struct mil
         mill_log_line(MILL_LEVEL_ERROR, "plane.not-started", "%s", report->text);
         return EXIT_PERMANENT;
     }
+    mill_plane_table(plane);
     r = mill_plane_run(plane, report);
     if (r < 0) {
         mill_log_line(MILL_LEVEL_ERROR, "plane.not-started", "%s", report->text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Building and closing of the data plane; see plane.h. */
-#include "dataplane/core/plane.h"
+#include "dataplane/core/plane_parts.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,11 +18,6 @@
 
 enum {
     STORE_RING_BYTES = 1 << 20,
-    PEER_OPS_MAX = 8192,
-    PARTITIONS_MAX = 16384,
-    PRODUCERS_MAX = 65536,
-    OPEN_FILES_MAX = 4096,
-    RX_WINDOW_BYTES = 2 << 20,
     EXTENT_BYTES_MIN = 2 << 20,
 };
 
@@ -136,7 +131,7 @@ static int arena_open(struct mill_plane *plane, bool *ret_taken, struct mill_rep
         .size_bytes = (uint64_t)mill_config_int(config, MILL_KEY_HUGEPAGES_SIZE_MB) << 20,
         .nodes = 1,
         .cores = plane->cores_count,
-        .partitions_max = PARTITIONS_MAX,
+        .partitions_max = MILL_PLANE_PARTITIONS,
         .extent_bytes_max = extent_bytes_max(config),
     };
     if (numa_available() >= 0) {
@@ -185,230 +180,7 @@ static int takeup(struct mill_plane *plane, bool taken, struct mill_report *repo
     return r;
 }
 
-/* --- ports ----------------------------------------------------------------------------------- */
-
-static const struct mill_config_port *port_config(const struct mill_config *config,
-                                                  const char *name)
-{
-    const struct mill_config_port *ports = NULL;
-    uint32_t count = mill_config_ports(config, &ports);
-    for (uint32_t i = 0; i < count; i++) {
-        if (strcmp(ports[i].name, name) == 0) {
-            return &ports[i];
-        }
-    }
-    return NULL;
-}
-
-static int eal_start(struct mill_plane *plane, struct mill_report *report)
-{
-    const struct mill_config *config = plane->config;
-    const struct mill_config_port *ports = NULL;
-    uint32_t count = mill_config_ports(config, &ports);
-    struct mill_eal_options options = {
-        .file_prefix = mill_config_instance(config),
-        .hugepages = mill_config_bool(config, MILL_KEY_HUGEPAGES),
-        .memory_mb = (uint32_t)mill_config_int(config, MILL_KEY_DPDK_MEMORY_MB),
-        .extra_args = mill_config_text(config, MILL_KEY_DPDK_EAL_ARGS),
-    };
-    for (uint32_t i = 0; i < count; i++) {
-        options.pci = options.pci || strchr(ports[i].device, ':') != NULL;
-    }
-    int r = plane->eal_started ? 0 : mill_eal_start(&options, report);
-    plane->eal_started = r == 0;
-    return r;
-}
-
-static void port_share(struct mill_plane *plane, uint32_t index)
-{
-    struct mill_shared_port *shared = &plane->counters->ports[index];
-    const struct mill_config_port *config = plane->port_configs[index];
-    struct mill_port_info info;
-    mill_port_info(plane->ports[index], &info);
-    snprintf(shared->name, sizeof(shared->name), "%.31s", config->name);
-    snprintf(shared->driver, sizeof(shared->driver), "%s", info.driver);
-    memcpy(shared->mac, info.mac, sizeof(shared->mac));
-    shared->mtu = info.mtu;
-    snprintf(shared->address, sizeof(shared->address), "%u.%u.%u.%u/%u", config->address >> 24,
-             (config->address >> 16) & 255, (config->address >> 8) & 255, config->address & 255,
-             config->prefix_bits);
-}
-
-/* Opens the port of a dpdk listener once. ret: its index, or negative. */
-static int port_open(struct mill_plane *plane, const struct mill_config_listener *listener,
-                     struct mill_report *report)
-{
-    const struct mill_config_port *from = port_config(plane->config, listener->device);
-    MILL_ASSERT(from != NULL); /* checked with the configuration */
-    for (uint32_t i = 0; i < plane->ports_count; i++) {
-        if (plane->port_configs[i] == from) {
-            return (int)i;
-        }
-    }
-    int r = eal_start(plane, report);
-    if (r < 0) {
-        return r;
-    }
-    struct mill_port_options options = {
-        .mtu = from->mtu,
-        .queues = 1,
-        .node_id = (int32_t)mill_config_int(plane->config, MILL_KEY_NODE_ID),
-        .netns = mill_config_text(plane->config, MILL_KEY_DPDK_NETNS),
-        .rx_csum_trusted = from->rx_csum_trusted,
-    };
-    snprintf(options.name, sizeof(options.name), "%.31s", from->name);
-    snprintf(options.device, sizeof(options.device), "%s", from->device);
-    memcpy(options.mac, from->mac, sizeof(options.mac));
-    uint32_t index = plane->ports_count;
-    r = mill_port_open(&options, plane->arena, plane->loans_of_cores, &plane->ports[index], report);
-    if (r < 0) {
-        return mill_fail_in(report, r, "listener %s, port %s: ", listener->name, from->name);
-    }
-    plane->port_configs[index] = from;
-    plane->ports_count++;
-    plane->counters->ports_count = plane->ports_count;
-    port_share(plane, index);
-    return (int)index;
-}
-
-/* The stack of a port on the core that owns its queue (core 0: one queue). */
-static int net_open(struct mill_plane *plane, uint32_t port_index, uint16_t listener,
-                    struct mill_report *report)
-{
-    struct mill_plane_core *core = &plane->cores[0];
-    const struct mill_config_port *from = plane->port_configs[port_index];
-    if (core->nets[port_index]) {
-        return 0;
-    }
-    const struct mill_link *link = mill_port_link(plane->ports[port_index], 0);
-    struct mill_port_info info;
-    mill_port_info(plane->ports[port_index], &info);
-    struct mill_net_config config = {
-        .address = from->address,
-        .prefix_bits = from->prefix_bits,
-        .gateway = from->gateway,
-        .rx_window_max = RX_WINDOW_BYTES,
-        .rx_budget_bytes = info.rx_pool_bytes / 2,
-        .user_timeout_ms =
-            (uint32_t)mill_config_int(plane->config, MILL_KEY_CONNECTION_STALL_TIMEOUT_MS),
-    };
-    uint64_t random[3];
-    if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
-        return mill_fail(report, -EIO, "no random numbers from the kernel");
-    }
-    config.secret[0] = random[0];
-    config.secret[1] = random[1];
-    config.random_seed = random[2];
-    mill_net_config_defaults(&config);
-    int r = mill_net_create(&config, link, &core->loans, mill_arena_base(plane->arena),
-                            &mill_core_events, core->thread.core, &core->nets[port_index], report);
-    if (r < 0) {
-        return r;
-    }
-    struct mill_core_thread *thread = &core->thread;
-    mill_core_add_maker(thread->core, mill_net_maker(core->nets[port_index]),
-                        core->nets[port_index], listener);
-    thread->ports[thread->ports_count] = plane->ports[port_index];
-    thread->queues[thread->ports_count++] = 0;
-    int fds[8];
-    uint32_t fds_count = mill_port_fds(plane->ports[port_index], 0, fds, MILL_COUNT_OF(fds));
-    thread->nap_bounded = thread->nap_bounded || fds_count == 0;
-    for (uint32_t i = 0; i < fds_count; i++) {
-        r = mill_ksock_watch(thread->ksock, fds[i]);
-        if (r < 0) {
-            return mill_fail(report, r, "port %s: its descriptor cannot be watched", from->name);
-        }
-    }
-    mill_net_announce(core->nets[port_index], mill_now_read().mono_ns);
-    return 0;
-}
-
-/* --- listeners ------------------------------------------------------------------------------- */
-
-static int listen_kernel(struct mill_plane *plane, const struct mill_config_listener *listener,
-                         uint16_t index, struct mill_report *report)
-{
-    for (uint32_t i = 0; i < plane->cores_count; i++) {
-        struct mill_stream_maker *maker = mill_ksock_maker(plane->cores[i].thread.ksock);
-        int r = maker->ops->listen(maker, listener->address, listener->port, index, report);
-        if (r < 0) {
-            return r;
-        }
-    }
-    return 0;
-}
-
-static int listen_dpdk(struct mill_plane *plane, const struct mill_config_listener *listener,
-                       uint16_t index, struct mill_report *report)
-{
-    int port = port_open(plane, listener, report);
-    if (port < 0) {
-        return port;
-    }
-    int r = net_open(plane, (uint32_t)port, index, report);
-    if (r < 0) {
-        return r;
-    }
-    struct mill_stream_maker *maker = mill_net_maker(plane->cores[0].nets[port]);
-    return maker->ops->listen(maker, listener->address, listener->port, index, report);
-}
-
-static int listeners_open(struct mill_plane *plane, struct mill_report *report)
-{
-    const struct mill_config_listener *listeners = NULL;
-    uint32_t count = mill_config_listeners(plane->config, &listeners);
-    plane->counters->listeners_count = count;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct mill_config_listener *listener = &listeners[i];
-        struct mill_shared_listener_info *info = &plane->counters->listeners[i];
-        bool dpdk = listener->transport == MILL_TRANSPORT_DPDK;
-        snprintf(info->name, sizeof(info->name), "%s", listener->name);
-        snprintf(info->address, sizeof(info->address), "%.50s:%u", listener->host, listener->port);
-        snprintf(info->transport, sizeof(info->transport), "%s", dpdk ? "dpdk" : "kernel");
-        int r = dpdk ? listen_dpdk(plane, listener, (uint16_t)i, report)
-                     : listen_kernel(plane, listener, (uint16_t)i, report);
-        if (r == 0) {
-            snprintf(info->state, sizeof(info->state), "serving");
-            continue;
-        }
-        if (listener->required) {
-            return mill_fail_in(report, r, "listener %s: ", listener->name);
-        }
-        mill_log_line(MILL_LEVEL_WARN, "listener.absent", "name=%s reason=\"%s\"", listener->name,
-                      report->text);
-        snprintf(info->state, sizeof(info->state), "%.120s", report->text);
-    }
-    return 0;
-}
-
 /* --- cores ----------------------------------------------------------------------------------- */
-
-static struct mill_core_limits core_limits(const struct mill_plane *plane,
-                                           const struct mill_ksock_config *ksock)
-{
-    const struct mill_config *config = plane->config;
-    uint64_t arena = mill_arena_size_bytes(plane->arena);
-    return (struct mill_core_limits){
-        .connections_max = ksock->connections_max,
-        .peer_ops_max = plane->cores_count > 1 ? PEER_OPS_MAX : 2,
-        .request_bytes_max = (uint32_t)mill_config_int(config, MILL_KEY_SOCKET_REQUEST_MAX_BYTES),
-        .pinned_bytes_max = RX_WINDOW_BYTES / 2 + RX_WINDOW_BYTES / 8,
-        .pinned_total_bytes = (uint64_t)ksock->rx_buffers * ksock->rx_buffer_bytes / 2,
-        .staged_bytes_max = arena / 4 / plane->cores_count,
-        .reader_bytes_max = (uint64_t)mill_config_int(config, MILL_KEY_CONNECTION_PINNED_MAX_BYTES),
-        .stall_timeout_ns =
-            (uint64_t)mill_config_int(config, MILL_KEY_CONNECTION_STALL_TIMEOUT_MS) *
-            MILL_NS_PER_MS,
-        .idle_timeout_ns =
-            (uint64_t)MILL_MAX(mill_config_int(config, MILL_KEY_CONNECTIONS_MAX_IDLE_MS), 0) *
-            MILL_NS_PER_MS,
-        .control_timeout_ns =
-            (uint64_t)mill_config_int(config, MILL_KEY_CONTROL_REQUEST_TIMEOUT_MS) * MILL_NS_PER_MS,
-        .control_frame_bytes_max =
-            (uint32_t)mill_config_int(config, MILL_KEY_CONTROL_FRAME_MAX_BYTES),
-        .fetch_bytes_max = (uint32_t)mill_config_int(config, MILL_KEY_FETCH_MAX_BYTES),
-    };
-}
 
 static int eventfd_new(int *ret_fd, struct mill_report *report)
 {
@@ -451,8 +223,8 @@ static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
     store->cluster_id = mill_map_cluster_read(plane->map)->cluster_id;
     store->arena = plane->arena;
     store->core_bell = core->thread.bell;
-    store->open_files_max = OPEN_FILES_MAX / plane->cores_count;
-    store->producers_max = PRODUCERS_MAX;
+    store->open_files_max = MILL_PLANE_OPEN_FILES / plane->cores_count;
+    store->producers_max = MILL_PLANE_PRODUCERS;
     store->producer_expiration_ms = mill_config_int(config, MILL_KEY_PRODUCER_ID_EXPIRATION_MS);
     return mill_store_create(store, &core->store_thread.store, report);
 }
@@ -505,18 +277,13 @@ static int core_open(struct mill_plane *plane, uint32_t index, struct mill_repor
     if (r < 0) {
         return mill_fail(report, r, "no memory for the extents of core %u", index);
     }
-    struct mill_ksock_config ksock = {
-        .reuse_port = plane->cores_count > 1,
-        .rx_window_max = RX_WINDOW_BYTES,
-        .user_timeout_ms = (uint32_t)mill_config_int(config, MILL_KEY_CONNECTION_STALL_TIMEOUT_MS),
-    };
-    mill_ksock_config_defaults(&ksock);
+    struct mill_ksock_config ksock = mill_plane_ksock_limits(plane);
     struct mill_core_config options = {
         .index = index,
         .count = plane->cores_count,
         .node_id = (int32_t)mill_config_int(config, MILL_KEY_NODE_ID),
         .incarnation = plane->incarnation,
-        .limits = core_limits(plane, &ksock),
+        .limits = mill_plane_core_limits(plane),
         .arena = plane->arena,
         .extents = core->extents,
         .loans = &core->loans,
@@ -526,14 +293,7 @@ static int core_open(struct mill_plane *plane, uint32_t index, struct mill_repor
         .peers = plane->cores_count > 1 ? &plane->peers[index * plane->cores_count] : NULL,
         .shared = thread->shared,
     };
-    options.log.limits = (struct mill_log_limits){
-        .partitions_max = PARTITIONS_MAX,
-        .producers_max = PRODUCERS_MAX,
-        .watches_max = ksock.connections_max * 2,
-        .dirty_max_bytes = ((uint64_t)mill_config_int(config, MILL_KEY_LOG_DIRTY_MAX_MB) << 20) /
-                           plane->cores_count,
-        .producer_expiration_ms = mill_config_int(config, MILL_KEY_PRODUCER_ID_EXPIRATION_MS),
-    };
+    options.log.limits = mill_plane_log_limits(plane);
     const struct mill_config_listener *listeners = NULL;
     options.listeners_count = mill_config_listeners(config, &listeners);
     for (uint32_t i = 0; i < options.listeners_count; i++) {
@@ -619,7 +379,7 @@ int mill_plane_build(struct mill_plane *plane, struct mill_report *report)
     if (r == 0) {
         mill_counter_set(&plane->counters->arena_bytes, mill_arena_size_bytes(plane->arena));
         mill_counter_set(&plane->counters->start_wall_ms, (uint64_t)mill_now_read().wall_ms);
-        r = listeners_open(plane, report);
+        r = mill_plane_listeners(plane, report);
     }
     return r;
 }

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files that build the data plane share: limits, and the steps of each. Main thread only.
+ */
+#ifndef MILL_DATAPLANE_PLANE_PARTS_H
+#define MILL_DATAPLANE_PLANE_PARTS_H
+
+#include "dataplane/core/plane.h"
+
+enum {
+    MILL_PLANE_PARTITIONS = 16384, /* per core */
+    MILL_PLANE_PRODUCERS = 65536,  /* idempotent producers remembered, per core */
+    MILL_PLANE_OPEN_FILES = 4096,  /* over all stores */
+    MILL_PLANE_PEER_OPS = 8192,    /* operations of other cores at once, per core */
+    /* Of one connection: holds the largest request of usual clients, so that it is copied once. */
+    MILL_PLANE_RX_WINDOW_BYTES = 2 << 20,
+};
+
+/* Limits from the configuration; the arena is open. */
+struct mill_ksock_config mill_plane_ksock_limits(const struct mill_plane *plane);
+struct mill_core_limits mill_plane_core_limits(const struct mill_plane *plane);
+struct mill_log_limits mill_plane_log_limits(const struct mill_plane *plane);
+
+/* Opens ports, stacks and listeners. ret: 0, or negative when a required one fails. */
+int mill_plane_listeners(struct mill_plane *plane, struct mill_report *report) MILL_WARN_UNUSED;
+
+/* Logs what was taken and every limit with its counter for "full". */
+void mill_plane_table(const struct mill_plane *plane);
+
+#endif
