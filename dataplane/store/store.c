@@ -551,6 +551,21 @@ int mill_store_create(const struct mill_store_config *config, struct mill_store 
     return 0;
 }
 
+void mill_store_abandon(struct mill_store *store)
+{
+    if (!store) {
+        return;
+    }
+    for (uint32_t i = 0; i < store->partitions_length; i++) {
+        if (store->partitions[i]) {
+            partition_free(store, store->partitions[i]);
+        }
+    }
+    mill_store_files_fini(store);
+    free(store->partitions);
+    free(store);
+}
+
 void mill_store_close(struct mill_store *store, struct mill_now now)
 {
     if (!store) {
@@ -559,16 +574,11 @@ void mill_store_close(struct mill_store *store, struct mill_now now)
     MILL_UNUSED(now);
     for (uint32_t i = 0; i < store->partitions_length; i++) {
         struct store_partition *partition = store->partitions[i];
-        if (!partition) {
-            continue;
-        }
-        if (partition->loaded && partition->status == 0 && !store->dirs[partition->dir].fenced) {
+        if (partition && partition->loaded && partition->status == 0 &&
+            !store->dirs[partition->dir].fenced) {
             int r = mill_store_segment_close(store, partition);
             MILL_UNUSED(r); /* the next start walks the last segment whatever was synced */
         }
-        partition_free(store, partition);
     }
-    mill_store_files_fini(store);
-    free(store->partitions);
-    free(store);
+    mill_store_abandon(store);
 }
