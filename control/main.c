@@ -31,6 +31,7 @@ struct program {
     uv_signal_t term;
     uv_signal_t interrupt;
     struct mill_control *control;
+    struct mill_map *map;
     struct mill_bell bell;
     int exit_code;
 };
@@ -192,9 +193,10 @@ static int open_control(struct program *program, const struct mill_config *confi
         return fail_start("ipc, map or bell.control is missing in " MILL_FDS_VARIABLE, NULL);
     }
     if (mill_ipc_check(options.segment, options.segment_bytes) < 0 ||
-        mill_map_open(map, map_bytes, &options.map) < 0) {
+        mill_map_open(map, map_bytes, &program->map) < 0) {
         return fail_start("the shared memory is not of this version", NULL);
     }
+    options.map = program->map;
     for (uint32_t i = 0; i < options.segment->cores_count; i++) {
         char name[32];
         snprintf(name, sizeof(name), "bell.core%u", i);
@@ -263,6 +265,7 @@ int main(int argc, char **argv)
         }
         mill_control_close(program.control);
     }
+    mill_map_close(program.map);
     mill_config_free(config);
     return code;
 }
