@@ -496,10 +496,18 @@ static void test_map_writer_killed_leaves_old_or_new(void **state)
     assert_int_equal(mill_map_open(memory, SIZE_BYTES, &map), 0);
     for (int round = 0; round < KILL_ROUNDS; round++) {
         uint64_t seed = mill_random_next(&random);
+        uint64_t before = mill_map_generation(map);
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
             churn_forever(memory, seed);
+        }
+        /* At work first, however slow the machine is; at most ten seconds. Reading on gives the
+         * writer its old records back. */
+        struct timespec pause = {.tv_nsec = 200000};
+        for (uint32_t i = 0; i < 50000 && mill_map_generation(map) < before + 100; i++) {
+            seen += read_all(map);
+            nanosleep(&pause, NULL);
         }
         uint64_t until = mill_now_read().mono_ns + MILL_NS_PER_MS +
                          mill_random_below(&random, 8 * MILL_NS_PER_MS);
