@@ -6,11 +6,13 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <immintrin.h>
 
 #include "base/log_line.h"
+#include "dataplane/core/alloc_guard.h"
 
 enum {
     SPIN_NS = 20000,        /* after the last work: a tight loop */
@@ -21,6 +23,7 @@ enum {
     PUBLISH_NS = 10000000,
     WORKER_LOOK_NS = 100000,
     PAUSES = 32,
+    BROKEN_TURNS = 1000, /* mutants misbehave once in so many turns */
 };
 
 static int pin(uint32_t cpu)
@@ -83,6 +86,23 @@ static uint64_t nap(struct mill_core_thread *thread, uint64_t idle_ns)
     return slept;
 }
 
+/* What a turn must never do, for builds that show how the tests of it fail. */
+static inline void turn_broken(uint64_t turn)
+{
+    MILL_UNUSED(turn);
+#ifdef MILL_MUTANT_CORE_ONE_SYSCALL
+    if (turn % BROKEN_TURNS == 0) {
+        (void)getppid();
+    }
+#endif
+#ifdef MILL_MUTANT_CORE_ALLOCATES
+    if (turn % BROKEN_TURNS == 0) {
+        void *volatile memory = malloc(1);
+        free(memory);
+    }
+#endif
+}
+
 static void *core_run(void *argument)
 {
     struct mill_core_thread *thread = argument;
@@ -97,7 +117,10 @@ static void *core_run(void *argument)
     struct mill_now now = mill_now_read();
     uint64_t last_work_ns = now.mono_ns;
     uint64_t published_ns = now.mono_ns;
+    uint64_t turns = 0;
+    mill_alloc_guard_begin();
     while (!mill_core_stopped(core)) {
+        turn_broken(turns++);
         if (atomic_load_explicit(&thread->stop, memory_order_acquire)) {
             mill_core_stop(core);
         }
@@ -128,6 +151,7 @@ static void *core_run(void *argument)
         mill_core_time(core, 0, slept);
         now = mill_now_read();
     }
+    mill_alloc_guard_end();
     mill_core_publish(core, now);
     mill_map_reader_state(mill_core_map(core), mill_core_index(core), false);
     if (registered) {
