@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Load on one core in `busy` mode over a net_ring pair, the client's stack on a thread of its own:
+ *
+ *   main thread | store thread | core thread (last CPU) <- net_ring pair -> client thread (first)
+ *
+ *   ring_load [--seconds N] [--mib-per-second N] [--epoll]
+ *
+ * Prints the id of each thread before the load, so that another process can watch them, and rates
+ * and cycles behind it. Every answer and every fetched byte is checked. tests/perf/no_syscall.py
+ * judges; this program only fails when something is wrong with the answers. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <x86intrin.h>
+
+#include "tests/perf/ring_broker.h"
+#include "tests/perf/ring_client.h"
+
+enum {
+    SECONDS = 3,
+    SECONDS_MAX = 3600,
+    MIB_PER_S = 128, /* produced: a few GiB of files in a full run, whatever the machine could do */
+    EAL_MB = 192,
+    SETTLE_NS = 50000000, /* counters are published every 10 ms */
+    SETTLE_TRIES = 100,
+};
+
+static const char pair_name[] = "load";
+static const char topic_name[] = "ring";
+
+/* Counters of the core at one moment of the load. */
+struct sample {
+    uint64_t tsc;
+    uint64_t mono_ns;
+    uint64_t requests;
+    uint64_t turns;
+    uint64_t busy_ns;
+    uint64_t cold_reads;
+    struct ring_totals totals;
+};
+
+struct load {
+    struct ring_broker broker;
+    struct ring_client client;
+    char client_dir[96];
+    uint64_t duration_ns;
+    uint32_t client_cpu;
+    struct sample begin;
+    struct sample end;
+};
+
+static struct sample sample_take(const struct load *load)
+{
+    const struct mill_shared_core *shared = load->broker.core.shared;
+    return (struct sample){
+        .tsc = __rdtsc(),
+        .mono_ns = mill_now_read().mono_ns,
+        .requests = mill_counter_get(&shared->requests),
+        .turns = mill_counter_get(&shared->turns),
+        .busy_ns = mill_counter_get(&shared->busy_ns),
+        .cold_reads = mill_counter_get(&shared->cold_reads),
+        .totals = load->client.totals,
+    };
+}
+
+static void on_started(void *context)
+{
+    struct load *load = context;
+    load->begin = sample_take(load);
+    printf("load begins\n");
+    fflush(stdout);
+}
+
+static void on_ended(void *context)
+{
+    struct load *load = context;
+    load->end = sample_take(load);
+    printf("load ends\n");
+    fflush(stdout);
+}
+
+static void *client_run(void *context)
+{
+    struct load *load = context;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(load->client_cpu, &set);
+    (void)pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+    bool registered = mill_port_thread_register() == 0;
+    printf("client tid=%d cpu=%u\n", (int)gettid(), load->client_cpu);
+    ring_client_run(&load->client, load->duration_ns, on_started, on_ended, load);
+    if (registered) {
+        mill_port_thread_unregister();
+    }
+    return NULL;
+}
+
+/* First and last CPU that this process may use; the same one when there is no other. */
+static void cpus_choose(uint32_t *ret_first, uint32_t *ret_last)
+{
+    cpu_set_t set;
+    bool found = false;
+    MILL_ASSERT_EQ(pthread_getaffinity_np(pthread_self(), sizeof(set), &set), 0);
+    for (uint32_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &set)) {
+            *ret_first = found ? *ret_first : cpu;
+            *ret_last = cpu;
+            found = true;
+        }
+    }
+}
+
+static void figures_print(const struct load *load)
+{
+    const struct sample *from = &load->begin;
+    const struct sample *to = &load->end;
+    double seconds = (double)(to->mono_ns - from->mono_ns) / 1e9;
+    double requests = (double)(to->requests - from->requests);
+    double cycles = (double)(to->tsc - from->tsc);
+    double busy = (double)(to->busy_ns - from->busy_ns) / (double)(to->mono_ns - from->mono_ns);
+    double produced = (double)(to->totals.produced - from->totals.produced);
+    double fetched = (double)(to->totals.fetched_bytes - from->totals.fetched_bytes);
+    uint64_t fetches = to->totals.fetches - from->totals.fetches;
+    uint64_t empty = to->totals.fetches_empty - from->totals.fetches_empty;
+    printf("seconds             %10.2f\n", seconds);
+    printf("requests/s          %10.0f   produce %.0f fetch %.0f (%llu empty)\n",
+           requests / seconds, produced / seconds, (double)fetches / seconds,
+           (unsigned long long)empty);
+    printf("produced bytes/s    %10.0f\n", produced * RING_BATCH_BYTES / seconds);
+    printf("fetched bytes/s     %10.0f\n", fetched / seconds);
+    printf("cold reads          %10llu   fetches that the store's thread read from files\n",
+           (unsigned long long)(to->cold_reads - from->cold_reads));
+    printf("turns/s             %10.0f\n", (double)(to->turns - from->turns) / seconds);
+    printf("cycles per request  %10.0f   in turns with work %.0f, busy %.3f\n", cycles / requests,
+           cycles * busy / requests, busy);
+    printf("cycles per byte     %10.2f   in turns with work; sums made and checked in software\n",
+           cycles * busy / (fetched + produced * RING_BATCH_BYTES));
+}
+
+/* Nothing of the load may be left on the core: connections, loans. */
+static void quiet_wait(const struct load *load)
+{
+    const struct mill_shared_core *shared = load->broker.core.shared;
+    const struct timespec step = {.tv_nsec = SETTLE_NS};
+    for (int i = 0;
+         mill_counter_get(&shared->connections) > 0 || mill_counter_get(&shared->loaned_bytes) > 0;
+         i++) {
+        MILL_ASSERT_LT(i, (int)SETTLE_TRIES);
+        nanosleep(&step, NULL);
+    }
+}
+
+static void run(struct load *load, uint64_t mib_per_s, enum mill_ksock_engine engine)
+{
+    pthread_t thread;
+    uint32_t core_cpu = 0;
+    cpus_choose(&load->client_cpu, &core_cpu);
+    ring_broker_open(&load->broker, pair_name, topic_name, RING_PARTITIONS, engine);
+    snprintf(load->client_dir, sizeof(load->client_dir), "%s/client", load->broker.shm_dir);
+    MILL_ASSERT_EQ(mkdir(load->client_dir, 0700), 0);
+    ring_client_open(&load->client, load->client_dir, pair_name, topic_name);
+    load->client.produce_bytes_per_s = mib_per_s << 20;
+    ring_broker_run(&load->broker, core_cpu);
+    printf("core tid=%u cpu=%u\nmain tid=%d\n",
+           atomic_load_explicit(&load->broker.core.shared->tid, memory_order_relaxed), core_cpu,
+           (int)gettid());
+    MILL_ASSERT_EQ(pthread_create(&thread, NULL, client_run, load), 0);
+    pthread_join(thread, NULL);
+    quiet_wait(load);
+    figures_print(load);
+    ring_broker_close(&load->broker);
+    ring_client_close(&load->client);
+}
+
+static bool number(const char *text, uint64_t max, uint64_t *ret_value)
+{
+    char *end = NULL;
+    unsigned long long value = strtoull(text, &end, 10);
+    *ret_value = value;
+    return end != text && *end == '\0' && value > 0 && value <= max;
+}
+
+int main(int argc, char **argv)
+{
+    static struct load load;
+    enum mill_ksock_engine engine = MILL_KSOCK_AUTO;
+    uint64_t seconds = SECONDS;
+    uint64_t mib_per_s = MIB_PER_S;
+    bool sound = true;
+    for (int i = 1; sound && i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--epoll") == 0) {
+            engine = MILL_KSOCK_EPOLL;
+            continue;
+        }
+        sound = (strcmp(argv[i], "--seconds") == 0 && number(value, SECONDS_MAX, &seconds)) ||
+                (strcmp(argv[i], "--mib-per-second") == 0 && number(value, UINT32_MAX, &mib_per_s));
+        i++;
+    }
+    if (!sound) {
+        fprintf(stderr, "usage: ring_load [--seconds N] [--mib-per-second N] [--epoll]\n");
+        return 2;
+    }
+    char prefix[32];
+    struct mill_report report = {""};
+    snprintf(prefix, sizeof(prefix), "mill-ring-load-%d", (int)getpid());
+    struct mill_eal_options options = {.file_prefix = prefix, .memory_mb = EAL_MB};
+    ring_need(mill_eal_start(&options, &report), "EAL", &report);
+    load.duration_ns = seconds * MILL_NS_PER_S;
+    run(&load, mib_per_s, engine);
+    mill_eal_stop();
+    return 0;
+}
