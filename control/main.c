@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program millrace-control: maps what the supervisor made, opens the store, and steps control
- * whenever its bell rings or its timer is due. The only file here that knows libuv, signals and the
- * clock. Exit 0 after SIGTERM, 3 when it can never start like this, 1 otherwise. */
+ * whenever its bell rings or its timer is due; beside `busy` cores, which ring no bell, it looks at
+ * their rings by itself. The only file here that knows libuv, signals and the clock. Exit 0 after
+ * SIGTERM, 3 when it can never start like this, 1 otherwise. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -22,12 +24,18 @@
 enum {
     EXIT_PERMANENT = 3,
     TURNS_WITHOUT_LOOK = 64, /* between two looks at signals */
+    LOOK_NS = 100000,        /* between two looks at the rings of busy cores */
+    LOOK_IDLE_NS = 1000000,  /* the same after a second without a word from them */
+    LOOKS_UNTIL_IDLE = 10000,
 };
 
 struct program {
     uv_loop_t loop;
     uv_poll_t bell_poll;
     uv_timer_t timer;
+    uv_poll_t look_poll;
+    int look_fd;         /* timerfd: the cores are busy and ring no bell; else -1 */
+    uint32_t looks_idle; /* looks without work since the last work */
     uv_signal_t term;
     uv_signal_t interrupt;
     struct mill_control *control;
@@ -91,10 +99,52 @@ static void on_timer(uv_timer_t *timer)
     run_turns(timer->data);
 }
 
+static int look_every(const struct program *program, long interval_ns)
+{
+    const struct timespec interval = {.tv_nsec = interval_ns};
+    const struct itimerspec timer = {.it_interval = interval, .it_value = interval};
+    return timerfd_settime(program->look_fd, 0, &timer, NULL) < 0 ? -errno : 0;
+}
+
+/* Busy cores: their rings are looked at often while they have something to say, seldom else. A
+ * failed change of the interval leaves the old one. */
+static void on_look(uv_poll_t *poll, int status, int events)
+{
+    struct program *program = poll->data;
+    uint64_t expirations;
+    MILL_UNUSED(status);
+    MILL_UNUSED(events);
+    if (read(program->look_fd, &expirations, sizeof(expirations)) < 0) {
+        return;
+    }
+    if (mill_control_has_work(program->control)) {
+        if (program->looks_idle >= LOOKS_UNTIL_IDLE) {
+            (void)look_every(program, LOOK_NS);
+        }
+        program->looks_idle = 0;
+        run_turns(program);
+    } else if (program->looks_idle < LOOKS_UNTIL_IDLE &&
+               ++program->looks_idle == LOOKS_UNTIL_IDLE) {
+        (void)look_every(program, LOOK_IDLE_NS);
+    }
+}
+
 static void on_signal(uv_signal_t *handle, int number)
 {
     MILL_UNUSED(number);
     uv_stop(handle->loop);
+}
+
+/* What a core that writes from now on must know. Beside busy cores that is nothing: a bell would
+ * cost them a system call, so asleep is never published. */
+static void asleep(struct program *program)
+{
+#ifndef MILL_MUTANT_CONTROL_BUSY_BELL
+    if (program->look_fd >= 0) {
+        return;
+    }
+#endif
+    mill_bell_asleep(&program->bell);
 }
 
 /* Steps until nothing is left, then goes to sleep: asleep is published before the last look, so a
@@ -114,7 +164,7 @@ static void run_turns(struct program *program)
             return;
         }
         if (next_ns > now.mono_ns) {
-            mill_bell_asleep(&program->bell);
+            asleep(program);
             if (!mill_control_has_work(program->control)) {
                 uint64_t wait_ns = next_ns - now.mono_ns;
                 uv_timer_start(&program->timer, on_timer,
@@ -130,8 +180,24 @@ static void run_turns(struct program *program)
     }
 }
 
-static int start_loop(struct program *program)
+/* The timer of looks, where cores are busy. ret: 0, negative. */
+static int start_looks(struct program *program)
 {
+    program->look_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (program->look_fd < 0) {
+        return -errno;
+    }
+    program->look_poll.data = program;
+    int rc = uv_poll_init(&program->loop, &program->look_poll, program->look_fd);
+    if (rc == 0) {
+        rc = uv_poll_start(&program->look_poll, UV_READABLE, on_look);
+    }
+    return rc == 0 ? look_every(program, LOOK_NS) : rc;
+}
+
+static int start_loop(struct program *program, bool busy)
+{
+    program->look_fd = -1;
     int rc = uv_loop_init(&program->loop);
     if (rc == 0) {
         rc = uv_poll_init(&program->loop, &program->bell_poll, program->bell.fd);
@@ -145,6 +211,9 @@ static int start_loop(struct program *program)
         uv_signal_start(&program->term, on_signal, SIGTERM);
         uv_signal_start(&program->interrupt, on_signal, SIGINT);
         rc = uv_poll_start(&program->bell_poll, UV_READABLE, on_bell);
+    }
+    if (rc == 0 && busy) {
+        rc = start_looks(program);
     }
     return rc;
 }
@@ -254,7 +323,8 @@ int main(int argc, char **argv)
         code = open_control(&program, config);
     }
     if (code == 0) {
-        if (start_loop(&program) == 0) {
+        bool busy = strcmp(mill_config_text(config, MILL_KEY_DATAPLANE_IDLE), "busy") == 0;
+        if (start_loop(&program, busy) == 0) {
             run_turns(&program);
             if (program.exit_code == 0) {
                 uv_run(&program.loop, UV_RUN_DEFAULT);

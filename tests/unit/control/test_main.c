@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: the program millrace-control starts from what a supervisor passes, serves, sleeps without
- * cost, ends with 0 at SIGTERM, and refuses what can never start with 3. Method: this test is the
+ * cost, looks by itself beside busy cores, ends with 0 at SIGTERM, and refuses what can never start
+ * with 3. Method: this test is the
  * supervisor: shared memory in memfds, MILLRACE_FDS, fork and exec. */
 #include "tests/unit/control/fake_core.h"
 
@@ -28,7 +29,7 @@ static int make_memory(const char *name, uint64_t size_bytes, void **ret_memory)
     return fd;
 }
 
-static void prepare(struct started *s)
+static void prepare(struct started *s, const char *more)
 {
     struct mill_map_limits limits = {.size_bytes = FAKE_MAP_BYTES, .topics_max = FAKE_TOPICS_MAX};
     uint64_t ipc_bytes = mill_ipc_bytes(1, FAKE_SCRATCH_BYTES);
@@ -38,7 +39,7 @@ static void prepare(struct started *s)
     snprintf(s->config_file, sizeof(s->config_file), "%s/c.properties", s->dir);
     FILE *file = fopen(s->config_file, "w");
     assert_non_null(file);
-    fprintf(file, "node.id=1\nlog.dirs=%s\nmetadata.dir=%s\n", s->dir, s->dir);
+    fprintf(file, "node.id=1\nlog.dirs=%s\nmetadata.dir=%s\n%s", s->dir, s->dir, more);
     fclose(file);
     s->map = make_memory("map", FAKE_MAP_BYTES, &memory);
     mill_map_format(memory, &limits);
@@ -111,7 +112,7 @@ static void test_main_serves_sleeps_and_ends(void **state)
 {
     (void)state;
     struct started s = {0};
-    prepare(&s);
+    prepare(&s, "");
     pid_t child = start(&s, true);
     wait_serving(&s, child);
     uint64_t first = atomic_load(&s.segment->control.incarnation);
@@ -133,11 +134,55 @@ static void test_main_serves_sleeps_and_ends(void **state)
     clean(&s);
 }
 
+/* The core says that it wants ids and rings nothing. ret: milliseconds until the answer was there,
+ * -1 never. */
+static int ask_silently(struct fake *f)
+{
+    uint32_t kind = 0;
+    uint32_t size_bytes = 0;
+    struct mill_event_ids_low *event =
+        mill_ring_claim(&f->events, MILL_EVENT_IDS_LOW, sizeof(*event));
+    assert_non_null(event);
+    *event = (struct mill_event_ids_low){.core_incarnation = f->incarnation};
+    mill_ring_publish(&f->events);
+    for (int ms = 0; ms < 500; ms++) {
+        /* Asleep published for a moment only would cost the core a call now and then. */
+        assert_int_equal(atomic_load(&f->segment->control_bell.asleep), 0);
+        while (mill_ring_next(&f->commands, &kind, &size_bytes)) {
+            mill_ring_release(&f->commands);
+            if (kind == MILL_COMMAND_ID_BLOCK) {
+                return ms;
+            }
+        }
+        usleep(1000);
+    }
+    return -1;
+}
+
+static void test_main_busy_cores_ring_no_bell(void **state)
+{
+    (void)state;
+    struct started s = {0};
+    prepare(&s, "dataplane.idle=busy\n");
+    pid_t child = start(&s, true);
+    wait_serving(&s, child);
+    struct fake f = {.segment = s.segment, .incarnation = FAKE_INCARNATION};
+    fake_attach(&f);
+    assert_true(ask_silently(&f) >= 0);
+    /* Past the time of frequent looks. */
+    usleep(1500000);
+    assert_true(ask_silently(&f) >= 0);
+    assert_true(ask_silently(&f) >= 0);
+    kill(child, SIGTERM);
+    assert_int_equal(end_of(child), 0);
+    clean(&s);
+}
+
 static void test_main_permanent_faults_exit_3(void **state)
 {
     (void)state;
     struct started s = {0};
-    prepare(&s);
+    prepare(&s, "");
     assert_int_equal(end_of(start(&s, false)), 3);
     s.segment->magic++;
     assert_int_equal(end_of(start(&s, true)), 3);
@@ -158,6 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_main_serves_sleeps_and_ends),
+        cmocka_unit_test(test_main_busy_cores_ring_no_bell),
         cmocka_unit_test(test_main_permanent_faults_exit_3),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
