@@ -4,8 +4,8 @@
  * refusals, are answered by the core: the topic is then still unknown. */
 #include "control/admin/request.h"
 
-void mill_metadata_begin(struct mill_controller *controller, struct mill_admin_request *request,
-                         struct mill_cursor *at)
+void mill_admin_metadata_begin(struct mill_controller *controller,
+                               struct mill_admin_request *request, struct mill_cursor *at)
 {
     struct mill_metadata_request in;
     struct mill_metadata_request_topics topic;

@@ -79,7 +79,7 @@ void mill_admin_begin(struct mill_controller *controller, struct mill_admin_requ
     }
     switch (request->header.api_key) {
     case MILL_API_KEY_METADATA:
-        mill_metadata_begin(controller, request, &at);
+        mill_admin_metadata_begin(controller, request, &at);
         break;
     case MILL_API_KEY_FIND_COORDINATOR:
         mill_find_coordinator(request, &at);

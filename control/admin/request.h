@@ -69,8 +69,8 @@ void mill_delete_topics(struct mill_controller *controller, struct mill_admin_re
 void mill_describe_configs(struct mill_controller *controller, struct mill_admin_request *request,
                            struct mill_cursor *at);
 void mill_find_coordinator(struct mill_admin_request *request, struct mill_cursor *at);
-void mill_metadata_begin(struct mill_controller *controller, struct mill_admin_request *request,
-                         struct mill_cursor *at);
+void mill_admin_metadata_begin(struct mill_controller *controller,
+                               struct mill_admin_request *request, struct mill_cursor *at);
 void mill_metadata_continue(const struct mill_controller *controller,
                             struct mill_admin_request *request, uint64_t now_ns);
 

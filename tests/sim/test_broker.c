@@ -106,7 +106,7 @@ static void check_partition(struct world *world, const struct worker *worker)
 
 static void disturb(struct world *world, struct worker *workers)
 {
-    switch (mill_random_below(&world->random, 5)) {
+    switch (mill_random_below(&world->random, 6)) {
     case 0: /* killed while nothing reaches the files */
         world->store_stopped = true;
         for (uint32_t i = 0; i < 50; i++) {
@@ -130,6 +130,9 @@ static void disturb(struct world *world, struct worker *workers)
         world_restart(world);
         break;
     case 3:
+        world_crash_control(world);
+        break;
+    case 4:
         worker_disconnect(&workers[mill_random_below(&world->random, PARTITIONS)]);
         break;
     default:
@@ -144,9 +147,7 @@ static void run_seed(uint64_t seed, uint32_t cores)
     struct worker workers[PARTITIONS];
     memset(workers, 0, sizeof(workers));
     world_open(&world, cores, seed);
-    struct mill_topic_settings settings = world_settings();
-    settings.segment_bytes = 256 << 10;
-    world_topic(&world, topic, PARTITIONS, &settings);
+    world_topic(&world, topic, PARTITIONS, "1048576");
     for (int32_t i = 0; i < PARTITIONS; i++) {
         workers[i].partition = i;
         workers[i].producer_id = 100 + i;

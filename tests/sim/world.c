@@ -22,8 +22,6 @@ enum {
     WORLD_SETTLE_TURNS = 100000,
 };
 
-static const char world_cluster[] = "AAAAAAAAAAAAAAAAAAAAAQ";
-
 static void *zeroed(uint64_t size_bytes)
 {
     void *memory = aligned_alloc(4096, mill_round_up(size_bytes, 4096));
@@ -48,19 +46,57 @@ static void segments_make(struct world *world)
     world->map_memory = zeroed(WORLD_MAP_BYTES);
     mill_map_format(world->map_memory, &limits);
     MILL_ASSERT_EQ(mill_map_open(world->map_memory, WORLD_MAP_BYTES, &world->map), 0);
-    struct mill_report report;
-    MILL_ASSERT_EQ(mill_map_writer_open(world->map, &world->writer, &report), 0);
-    struct mill_map_cluster *cluster = zeroed(sizeof(*cluster) + sizeof(struct mill_map_broker));
-    snprintf(cluster->cluster_id, sizeof(cluster->cluster_id), "%s", world_cluster);
-    cluster->controller_id = WORLD_NODE_ID;
-    cluster->brokers_count = 1;
-    cluster->brokers[0].node_id = WORLD_NODE_ID;
-    cluster->brokers[0].endpoints_count = 1;
-    snprintf(cluster->brokers[0].endpoints[0].listener, MILL_LISTENER_NAME_BYTES, "SIM");
-    snprintf(cluster->brokers[0].endpoints[0].host, MILL_HOST_BYTES, "127.0.0.1");
-    cluster->brokers[0].endpoints[0].port = 9092;
-    MILL_ASSERT_EQ(mill_map_put_cluster(world->writer, cluster), 0);
-    free(cluster);
+}
+
+/* --- control ---------------------------------------------------------------------------------- */
+
+static void random_bytes(void *context, void *ret_bytes, size_t size_bytes)
+{
+    struct world *world = context;
+    uint8_t *to = ret_bytes;
+    for (size_t i = 0; i < size_bytes; i++) {
+        to[i] = (uint8_t)mill_random_next(&world->random);
+    }
+}
+
+static void control_start(struct world *world)
+{
+    char file[192];
+    struct mill_report report = {""};
+    struct mill_control_options options = {
+        .config = world->config,
+        .map = world->map,
+        .segment = world->ipc,
+        .segment_bytes = mill_ipc_bytes(world->cores_count, WORLD_SCRATCH_BYTES),
+        .core_bells = world->core_bells,
+        .random = random_bytes,
+        .random_context = world,
+    };
+    snprintf(file, sizeof(file), "%s/metadata", world->dir);
+    int r = mill_meta_sqlite_open(file, 0, &options.meta, &report);
+    MILL_ASSERT_EQ(r, 0);
+    r = mill_control_open(&options, &world->control, &report);
+    MILL_ASSERT_EQ(r, 0);
+}
+
+static void control_step(struct world *world)
+{
+    uint64_t next_ns;
+    struct mill_report report = {""};
+    int r = mill_control_step(world->control, &world->now, &next_ns, &report);
+    if (r < 0) {
+        fprintf(stderr, "%s\n", report.text);
+    }
+    MILL_ASSERT_EQ(r, 0);
+}
+
+static void config_make(struct world *world)
+{
+    char dirs[200];
+    const char *sets[] = {"node.id=1", "listeners=SIM://127.0.0.1:9092", dirs};
+    snprintf(dirs, sizeof(dirs), "log.dirs=%s", world->log_dir);
+    int r = mill_config_load(NULL, sets, MILL_COUNT_OF(sets), true, &world->config);
+    MILL_ASSERT_EQ(r, 0);
 }
 
 /* --- one start ------------------------------------------------------------------------------- */
@@ -85,13 +121,14 @@ static void arena_start(struct world *world)
         .partitions_max = WORLD_PARTITIONS_MAX,
         .extent_bytes_max = 2 << 20,
     };
+    const char *cluster_id = mill_map_cluster_read(world->map)->cluster_id;
     bool taken = false;
     int r = mill_arena_open(&options, &world->arena, &taken, &report);
     if (r < 0) {
         fprintf(stderr, "%s\n", report.text);
     }
     MILL_ASSERT_EQ(r, 0);
-    r = mill_store_prepare(&mill_file_calls_posix, world->log_dirs, 1, WORLD_NODE_ID, world_cluster,
+    r = mill_store_prepare(&mill_file_calls_posix, world->log_dirs, 1, WORLD_NODE_ID, cluster_id,
                            &report);
     MILL_ASSERT_EQ(r, 0);
     r = mill_store_takeup(&mill_file_calls_posix, world->log_dirs, 1, world->arena, taken, say,
@@ -190,7 +227,7 @@ static void core_start(struct world *world, uint32_t index)
         .log_dirs = world->log_dirs,
         .log_dirs_count = 1,
         .node_id = WORLD_NODE_ID,
-        .cluster_id = world_cluster,
+        .cluster_id = mill_map_cluster_read(world->map)->cluster_id,
         .arena = world->arena,
         .open_files_max = 16,
         .producers_max = 256,
@@ -207,6 +244,11 @@ static void core_start(struct world *world, uint32_t index)
 static void start(struct world *world)
 {
     world->incarnation = mill_random_next(&world->random) | 1;
+    while (!mill_map_cluster_read(world->map)) {
+        control_step(world);
+        world->now.mono_ns += MILL_NS_PER_MS;
+    }
+    atomic_store(&world->ipc->dataplane.incarnation, world->incarnation);
     arena_start(world);
     peers_make(world);
     for (uint32_t i = 0; i < world->cores_count; i++) {
@@ -235,7 +277,12 @@ void world_open(struct world *world, uint32_t cores_count, uint64_t seed)
     snprintf(world->log_dir, sizeof(world->log_dir), "%s/log", world->dir);
     world->log_dirs[0] = world->log_dir;
     world->bells = zeroed(sizeof(world->bells[0]));
+    for (uint32_t i = 0; i < WORLD_CORES_MAX; i++) {
+        world->core_bells[i] = -1; /* never written: nobody sleeps */
+    }
     segments_make(world);
+    config_make(world);
+    control_start(world);
     start(world);
 }
 
@@ -254,6 +301,13 @@ static void forget(struct world *world)
     }
     free(world->peers);
     free(world->peer_memory);
+}
+
+void world_crash_control(struct world *world)
+{
+    /* SQLite's file is closed as the kernel would; what control held in memory is gone. */
+    mill_control_close(world->control);
+    control_start(world);
 }
 
 void world_crash(struct world *world)
@@ -307,7 +361,8 @@ static int remove_one(const char *path, const struct stat *status, int type, str
 void world_close(struct world *world)
 {
     stop(world);
-    mill_map_writer_close(world->writer);
+    mill_control_close(world->control);
+    mill_config_free(world->config);
     mill_map_close(world->map);
     free(world->ipc_memory);
     free(world->map_memory);
@@ -332,7 +387,9 @@ uint32_t world_turn(struct world *world, uint64_t step_ns)
         }
         work += mill_core_step(core->core, world->now);
     }
-    mill_map_reclaim(world->writer);
+    if (mill_random_below(&world->random, 2) == 0) {
+        control_step(world);
+    }
     return work;
 }
 
@@ -341,58 +398,4 @@ void world_settle(struct world *world, uint32_t limit)
     for (uint32_t idle = 0; limit > 0 && idle < 16; limit--) {
         idle = world_turn(world, MILL_NS_PER_MS) == 0 ? idle + 1 : 0;
     }
-}
-
-struct mill_topic_settings world_settings(void)
-{
-    return (struct mill_topic_settings){
-        .max_message_bytes = 1048588,
-        .min_insync_replicas = 1,
-        .timestamp_before_max_ms = INT64_MAX,
-        .timestamp_after_max_ms = INT64_MAX,
-        .flush_messages = INT64_MAX,
-        .flush_ms = INT64_MAX,
-        .segment_bytes = 1 << 20,
-        .segment_ms = 604800000,
-        .index_interval_bytes = 4096,
-        .segment_index_bytes = 10485760,
-        .retention_ms = -1,
-        .retention_bytes = -1,
-        .delete_old = 1,
-        .compression = 255,
-    };
-}
-
-void world_topic(struct world *world, const char *name, uint32_t partitions,
-                 const struct mill_topic_settings *settings)
-{
-    struct mill_map_topic *topic =
-        zeroed(sizeof(*topic) + partitions * sizeof(topic->partitions[0]));
-    for (size_t i = 0; i < sizeof(topic->id.b); i++) {
-        topic->id.b[i] = (uint8_t)mill_random_next(&world->random);
-    }
-    topic->partitions_count = partitions;
-    topic->settings = *settings;
-    topic->name_length = (uint16_t)strlen(name);
-    memcpy(topic->name, name, strlen(name));
-    for (uint32_t i = 0; i < partitions; i++) {
-        topic->partitions[i].leader = WORLD_NODE_ID;
-        topic->partitions[i].replicas_count = 1;
-        topic->partitions[i].isr_count = 1;
-        topic->partitions[i].replicas[0] = WORLD_NODE_ID;
-        topic->partitions[i].isr_bits = 1;
-    }
-    MILL_ASSERT_EQ(mill_map_put_topic(world->writer, topic), 0);
-    free(topic);
-    for (uint32_t turn = 0; turn < WORLD_SETTLE_TURNS; turn++) {
-        bool ready = true;
-        world_turn(world, MILL_NS_PER_MS);
-        for (uint32_t i = 0; i < world->cores_count; i++) {
-            ready = ready && mill_core_ready(world->cores[i].core);
-        }
-        if (ready && turn > 4) {
-            return;
-        }
-    }
-    MILL_ASSERT(false); /* never served */
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A whole data plane inside one process, on virtual time: cores, stores and the segments that a
- * supervisor would make, joined by the real rings; streams in memory; the test plays the clients
- * and, through the real map writer, control's decisions. A crash throws every private structure
- * away and builds anew on the same arena and files, as a killed process would find them.
+/* A whole broker inside one process, on virtual time: cores, stores and control, joined by the real
+ * rings and segments as a supervisor makes them; streams in memory; the test plays the clients. A
+ * crash throws the private structures of a process away and builds anew on what is shared and on
+ * the files, as a killed process would find them.
  */
 #ifndef MILL_TESTS_SIM_WORLD_H
 #define MILL_TESTS_SIM_WORLD_H
 
 #include "base/random.h"
+#include "control/control.h"
 #include "dataplane/core/core.h"
 #include "dataplane/store/store.h"
 #include "tests/sim/mem_stream.h"
@@ -42,7 +43,9 @@ struct world {
     void *peer_memory;
     struct mill_ipc_segment *ipc;
     struct mill_map *map;
-    struct mill_map_writer *writer;
+    struct mill_config *config;
+    struct mill_control *control;
+    int core_bells[WORLD_CORES_MAX];
     struct mill_counters *counters;
     struct mill_core_peer *peers;
     struct mill_bell_shared *bells;
@@ -52,20 +55,20 @@ struct world {
     bool store_stopped; /* stores make no step: what is appended stays in extents only */
 };
 
-/* Makes folders under /dev/shm, segments, an empty map with a cluster record, and starts the cores.
- */
+/* Makes folders under /dev/shm and the segments, and starts control and the cores. */
 void world_open(struct world *world, uint32_t cores_count, uint64_t seed);
-/* Publishes a topic and turns until every partition serves. */
+/* Creates a topic by a CreateTopics request of a client; when control answers, every partition
+ * serves. */
 void world_topic(struct world *world, const char *name, uint32_t partitions,
-                 const struct mill_topic_settings *settings);
-/* Usual settings of a topic. */
-struct mill_topic_settings world_settings(void);
+                 const char *segment_bytes);
 /* One turn of everything, in seeded order; time moves by up to step_ns. ret: work done. */
 uint32_t world_turn(struct world *world, uint64_t step_ns);
 /* Turns until nothing has work, at most limit turns. */
 void world_settle(struct world *world, uint32_t limit);
 /* kill -9: every private structure is forgotten (not closed); then a new start on what is left. */
 void world_crash(struct world *world);
+/* The same for control alone: cores go on. */
+void world_crash_control(struct world *world);
 /* Clean stop and start. */
 void world_restart(struct world *world);
 void world_close(struct world *world);

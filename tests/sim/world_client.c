@@ -11,6 +11,7 @@
 enum {
     PRODUCE_KEY = 0,
     FETCH_KEY = 1,
+    CREATE_TOPICS_KEY = 19,
     VERSION = 7,
     AWAIT_TURNS = 200000,
     FRAME_BYTES_MAX = 2 << 20,
@@ -140,6 +141,35 @@ uint32_t world_await(struct world_client *client)
     }
     MILL_ASSERT(false); /* no answer */
     return 0;
+}
+
+/* --- topics ---------------------------------------------------------------------------------- */
+
+void world_topic(struct world *world, const char *name, uint32_t partitions,
+                 const char *segment_bytes)
+{
+    struct world_client client;
+    struct bytes body = bytes_new();
+    uint8_t no = 0;
+    put32(&body, 1);
+    put_text(&body, name);
+    put32(&body, (int32_t)partitions);
+    put16(&body, 1);
+    put32(&body, 0); /* assignments */
+    put32(&body, 1);
+    put_text(&body, "segment.bytes");
+    put_text(&body, segment_bytes);
+    put32(&body, 30000);
+    put(&body, &no, 1); /* not only to validate */
+    world_connect(world, &client, 0);
+    world_send(&client, CREATE_TOPICS_KEY, 2, body.at, body.size);
+    uint32_t size = world_await(&client);
+    /* correlation, throttle time, one topic, its name, error */
+    uint32_t at = 4 + 4 + 4 + 2 + (uint32_t)strlen(name);
+    MILL_ASSERT_LT(at + 2, size);
+    MILL_ASSERT_EQ((int16_t)mill_load_be16(client.answer + at), 0);
+    world_disconnect(&client);
+    free(body.at);
 }
 
 /* --- produce --------------------------------------------------------------------------------- */
