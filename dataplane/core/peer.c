@@ -76,6 +76,12 @@ struct peer_loans {
     struct mill_loan_return returns[LOANS_PER_MESSAGE];
 };
 
+/* Asks that a core may have at one owner. */
+static uint32_t asks_max(const struct mill_core *core)
+{
+    return core->limits.peer_ops_max / core->count;
+}
+
 static struct peer_name name_of(const struct mill_op *op)
 {
     return (struct peer_name){
@@ -86,17 +92,32 @@ static struct peer_name name_of(const struct mill_op *op)
     };
 }
 
+/* Room for a message that must leave every ask out there a place for its cancel: one that found
+ * none would leave a watch at the owner for as long as its partition is quiet. ret: NULL: full. */
+static void *claim(struct mill_core *core, uint32_t to, uint32_t kind, uint32_t size_bytes)
+{
+    struct mill_ring *out = &core->peers[to].out;
+    uint64_t cancels =
+        (uint64_t)asks_max(core) * (sizeof(struct peer_cancel) + MILL_RING_HEADER_BYTES);
+    if (mill_ring_room(out) < cancels + 2 * ((uint64_t)size_bytes + MILL_RING_HEADER_BYTES)) {
+        return NULL;
+    }
+    return mill_ring_claim(out, kind, size_bytes);
+}
+
 /* --- the asking side ------------------------------------------------------------------------- */
 
 /* Every ask gets exactly one result, so a core never has more asks at an owner than its share of
  * that owner's ops: the owner always has one free and never stops reading its rings. */
 static bool ask_send(struct mill_core *core, struct mill_op *op)
 {
-    struct mill_core_peer *peer = &core->peers[op->owner];
-    if (core->asks_out[op->owner] >= core->limits.peer_ops_max / core->count) {
+    /* Watches stay there for as long as a fetch waits: they leave a quarter to what ends soon. */
+    uint32_t most = asks_max(core);
+    most -= op->kind == MILL_OP_WATCH ? most / 4 : 0;
+    if (core->asks_out[op->owner] >= most) {
         return false;
     }
-    struct peer_ask *ask = mill_ring_claim(&peer->out, PEER_ASK, sizeof(*ask));
+    struct peer_ask *ask = claim(core, op->owner, PEER_ASK, sizeof(*ask));
     if (!ask) {
         return false;
     }
@@ -219,8 +240,7 @@ static void peer_op_free(struct mill_core *core, struct mill_op *op)
 /* ret: false when the ring back is full. */
 static bool result_send(struct mill_core *core, struct mill_op *op)
 {
-    struct mill_core_peer *peer = &core->peers[op->origin];
-    struct peer_result *result = mill_ring_claim(&peer->out, PEER_RESULT, sizeof(*result));
+    struct peer_result *result = claim(core, op->origin, PEER_RESULT, sizeof(*result));
     if (!result) {
         return false;
     }
@@ -342,8 +362,7 @@ static uint32_t loans_send(struct mill_core *core)
     for (uint32_t i = 0; i < loans->returns_count; i++) {
         struct mill_loan_return back = loans->returns[i];
         uint32_t owner = mill_arena_owner(core->arena, back.extent);
-        struct mill_core_peer *peer = &core->peers[owner];
-        struct peer_loans *message = mill_ring_claim(&peer->out, PEER_LOANS, sizeof(*message));
+        struct peer_loans *message = claim(core, owner, PEER_LOANS, sizeof(*message));
         if (!message) {
             loans->returns[kept++] = back;
             continue;
@@ -365,14 +384,18 @@ static uint32_t loans_send(struct mill_core *core)
 static uint32_t asked_run(struct mill_core *core)
 {
     uint32_t work = 0;
-    while (!mill_list_empty(&core->asked)) {
+    const struct mill_node *last = core->asked.prev;
+    for (uint32_t i = 0; i < MILL_RETRIES_PER_TURN && !mill_list_empty(&core->asked); i++) {
         struct mill_op *op = MILL_CONTAINER_OF(core->asked.next, struct mill_op, node);
         mill_list_remove(&op->node);
-        if (!ask_send(core, op)) {
-            mill_list_add(&core->asked, &op->node);
+        if (ask_send(core, op)) {
+            work++;
+        } else {
+            mill_list_add(&core->asked, &op->node); /* another owner's may go */
+        }
+        if (&op->node == last) {
             break;
         }
-        work++;
     }
     return work;
 }

@@ -121,6 +121,15 @@ int mill_log_extent_take(struct mill_log *log, uint32_t size_bytes, uint32_t *re
     return r;
 }
 
+int mill_log_scratch(struct mill_log *log, uint32_t size_bytes, uint32_t *ret_extent)
+{
+    int r = mill_log_extent_take(log, size_bytes, ret_extent);
+    if (r == 0) {
+        mill_extent_publish(log->config.extents, *ret_extent, MILL_EXTENT_SCRATCH);
+    }
+    return r;
+}
+
 static int active_new(struct mill_partition *partition, uint32_t size_bytes)
 {
     struct mill_log *log = partition->log;

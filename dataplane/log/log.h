@@ -177,6 +177,11 @@ int mill_log_append(struct mill_partition *partition, const struct mill_append *
                     struct mill_now now, struct mill_log_watch *watch,
                     struct mill_append_result *ret_result) MILL_WARN_UNUSED;
 
+/* Takes an extent for the core's own passing use: what the log keeps of written bytes gives way to
+ * it. ret: 0; -EAGAIN no memory now; -EFBIG larger than any extent. Freed by mill_extent_free. */
+int mill_log_scratch(struct mill_log *log, uint32_t size_bytes,
+                     uint32_t *ret_extent) MILL_WARN_UNUSED;
+
 /* True while the dirty limit or lack of memory holds back producers of this core. */
 bool mill_log_full(const struct mill_log *log);
 
