@@ -19,22 +19,26 @@ void mill_scratch_retire(struct mill_core *core, uint32_t extent)
         mill_extent_free(core->extents, extent);
         return;
     }
-    MILL_ASSERT_LT(core->retired_count, (uint32_t)MILL_RETIRED_MAX);
-    core->retired[core->retired_count++] = extent;
+    /* In a list by unit, so that readers who take nothing can fill the arena but not the list. */
+    core->retired_next[extent] = MILL_RETIRED_END;
+    if (core->retired_count++ == 0) {
+        core->retired_first = extent;
+    } else {
+        core->retired_next[core->retired_last] = extent;
+    }
+    core->retired_last = extent;
 }
 
 uint32_t mill_scratch_sweep(struct mill_core *core)
 {
     uint32_t freed = 0;
-    for (uint32_t i = 0; i < core->retired_count;) {
-        uint32_t extent = core->retired[i];
-        if (mill_loan_free(core->loans, extent)) {
-            mill_extent_free(core->extents, extent);
-            core->retired[i] = core->retired[--core->retired_count];
-            freed++;
-        } else {
-            i++;
-        }
+    uint32_t looks = MILL_MIN(core->retired_count, (uint32_t)MILL_RETIRED_PER_TURN);
+    for (uint32_t i = 0; i < looks; i++) {
+        uint32_t extent = core->retired_first;
+        core->retired_first = core->retired_next[extent];
+        core->retired_count--;
+        freed += mill_loan_free(core->loans, extent);
+        mill_scratch_retire(core, extent);
     }
     return freed;
 }
@@ -198,10 +202,9 @@ static int answer_keep(struct mill_core *core, struct mill_request *request,
     uint32_t holes_at = (uint32_t)mill_round_up(from->size_bytes, 8);
     uint32_t bytes = holes_at + from->holes_count * (uint32_t)sizeof(from->holes[0]);
     uint32_t extent;
-    if (mill_extent_alloc(core->extents, bytes, &extent) < 0) {
+    if (mill_log_scratch(core->log, bytes, &extent) < 0) {
         return -ENOSPC;
     }
-    mill_extent_publish(core->extents, extent, MILL_EXTENT_SCRATCH);
     uint8_t *to = mill_extent_data(core->extents, extent);
     memcpy(to, from->bytes, from->size_bytes);
     struct mill_answer *answer = &request->answer;
@@ -287,10 +290,9 @@ static int encode_large(struct mill_core *core, struct mill_request *request, mi
     int r = -ENOSPC;
     for (uint32_t size = LARGE_FIRST_BYTES; r == -ENOSPC; size *= 4) {
         uint32_t extent;
-        if (mill_extent_alloc(core->extents, size, &extent) < 0) {
+        if (mill_log_scratch(core->log, size, &extent) < 0) {
             return -ENOSPC;
         }
-        mill_extent_publish(core->extents, extent, MILL_EXTENT_SCRATCH);
         r = encode(core, request, fill, context, mill_extent_data(core->extents, extent), size,
                    writer);
         if (r == 0) {

@@ -27,8 +27,8 @@ static int versions_fill(struct mill_writer *to, const struct mill_request *requ
     struct mill_api_versions_response answer;
     mill_api_versions_response_defaults(&answer);
     answer.error_code = request->top_error;
-    answer.api_keys = (struct mill_warray){
-        .count = unknown ? 1 : (int32_t)mill_apis_count, .get = get_api, .context = &unknown};
+    int32_t count = request->top_error == MILL_KERR_NONE ? (int32_t)mill_apis_count : unknown;
+    answer.api_keys = (struct mill_warray){.count = count, .get = get_api, .context = &unknown};
     /* A version that we do not know is answered in the oldest form (KIP-511). */
     return mill_api_versions_response_encode(to, unknown ? 0 : request->header.api_version,
                                              &answer);
@@ -159,7 +159,9 @@ void mill_producer_id_begin(struct mill_core *core, struct mill_request *request
         mill_conn_abort(core, request->conn);
         return;
     }
-    if (message.transactional_id.length >= 0) {
+    if (message.transactional_id.length == 0) {
+        request->top_error = MILL_KERR_INVALID_REQUEST; /* an id of no characters */
+    } else if (message.transactional_id.length > 0) {
         /* Transactions have no coordinator yet; FindCoordinator says the same. */
         request->top_error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     } else if (!id_take(core, &id)) {

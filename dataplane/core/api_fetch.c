@@ -14,7 +14,9 @@
 #include <string.h>
 
 enum {
-    FETCH_EPOCH_FULL = -1, /* no session wanted */
+    /* Epochs of a request that names all its partitions (KIP-227). */
+    FETCH_EPOCH_INITIAL = 0, /* a session is wanted */
+    FETCH_EPOCH_FINAL = -1,  /* none is */
 };
 
 static uint32_t partitions_count(const struct mill_fetch_request *message, int16_t version)
@@ -42,7 +44,7 @@ static void op_prepare(struct mill_core *core, struct mill_request *request, str
     op->kind = MILL_OP_READ;
     op->partition = part->partition;
     op->offset = part->fetch_offset;
-    op->size_bytes = (uint32_t)MILL_MAX(part->partition_max_bytes, 0);
+    op->limit_bytes = (uint32_t)MILL_MAX(part->partition_max_bytes, 0);
     op->current_epoch = part->current_leader_epoch;
     op->last_epoch = part->last_fetched_epoch;
     op->refs_max = refs_share(request);
@@ -79,21 +81,21 @@ static void reads_begin(struct mill_core *core, struct mill_request *request)
     request->phase = MILL_PHASE_OPS;
     request->ops_pending = 1;
     bool first = true;
+    uint32_t found = 0;
     for (uint32_t i = 0; i < request->ops_count; i++) {
         struct mill_op *op = &request->ops[i];
         if (op->error != MILL_KERR_NONE) {
             continue;
         }
-        uint32_t found = bytes_sum(request);
-        uint32_t limit = op->size_bytes;
         op->kind = MILL_OP_READ;
         op->first_whole = first && found == 0;
+        op->size_bytes = op->limit_bytes;
         if (op->owner == core->index) {
-            op->size_bytes =
-                MILL_MIN(limit, request->bytes_max - MILL_MIN(found, request->bytes_max));
+            uint32_t left = request->bytes_max - MILL_MIN(found, request->bytes_max);
+            op->size_bytes = MILL_MIN(op->limit_bytes, left);
         }
         mill_request_op_start(core, request, i);
-        op->size_bytes = limit;
+        found += op->bytes;
         first = first && op->owner == core->index && op->bytes == 0;
     }
     mill_request_ops_begun(core, request);
@@ -125,8 +127,9 @@ void mill_fetch_begin(struct mill_core *core, struct mill_request *request)
     uint64_t wait_ms = (uint64_t)MILL_MAX(message.max_wait_ms, 0);
     mill_request_deadline(core, request, core->now.mono_ns + wait_ms * MILL_NS_PER_MS);
     request->expired = wait_ms == 0;
-    /* A session that we never gave out: say so at once (KIP-227). */
-    if (version >= 7 && message.session_id != 0 && message.session_epoch != FETCH_EPOCH_FULL) {
+    /* The rest of a session that we never gave out: say so at once. */
+    if (version >= 7 && message.session_epoch != FETCH_EPOCH_INITIAL &&
+        message.session_epoch != FETCH_EPOCH_FINAL) {
         request->top_error = MILL_KERR_FETCH_SESSION_ID_NOT_FOUND;
         mill_fetch_done(core, request);
         return;
@@ -159,34 +162,47 @@ static bool must_answer(const struct mill_core *core, const struct mill_request 
         }
         any = true;
     }
-    return !any || bytes_sum(request) >= (uint32_t)MILL_MAX(request->min_bytes, 0);
+    uint32_t found = bytes_sum(request);
+    /* Watches fired and the reads found no more than before them: the limits of the request keep it
+     * from ever having min_bytes. */
+    bool limited = request->watched && found <= request->found_bytes;
+    return !any || limited || found >= (uint32_t)MILL_MAX(request->min_bytes, 0);
+}
+
+static void watches_end(struct mill_core *core, struct mill_request *request)
+{
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        mill_op_cancel(core, &request->ops[i]);
+        request->ops[i].error = MILL_KERR_NONE; /* the read tells what became of the partition */
+    }
+    reads_begin(core, request);
 }
 
 static void watches_begin(struct mill_core *core, struct mill_request *request)
 {
-    uint32_t found = bytes_sum(request);
-    uint32_t missing = (uint32_t)request->min_bytes - found;
+    request->found_bytes = bytes_sum(request);
+    request->watched = true;
+    uint32_t missing = (uint32_t)request->min_bytes - request->found_bytes;
     uint32_t share = MILL_MAX(missing / request->ops_count, 1u);
     for (uint32_t i = 0; i < request->ops_count; i++) {
         struct mill_op *op = &request->ops[i];
-        op->watch_bytes = op->bytes + share;
+        op->kind = MILL_OP_WATCH;
+        op->size_bytes = op->bytes + share;
     }
     refs_forget(core, request);
+    mill_request_settle(core, request);
+    /* An op that ends while the others are still being begun is seen after the loop. */
+    request->ops_pending = 1;
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        mill_request_op_start(core, request, i);
+    }
+    request->ops_pending--;
+    if (request->ops_pending < request->ops_count) {
+        watches_end(core, request);
+        return;
+    }
     request->phase = MILL_PHASE_WATCHES;
     core->words.waiting_fetches++;
-    mill_request_settle(core, request);
-    request->ops_pending = 0;
-    for (uint32_t i = 0; i < request->ops_count; i++) {
-        struct mill_op *op = &request->ops[i];
-        op->kind = MILL_OP_WATCH;
-        uint32_t limit = op->size_bytes;
-        op->size_bytes = op->watch_bytes;
-        mill_request_op_start(core, request, i);
-        op->size_bytes = limit;
-        if (request->phase != MILL_PHASE_WATCHES) {
-            return; /* one of them ended at once and the request went on */
-        }
-    }
 }
 
 /* --- answer ---------------------------------------------------------------------------------- */
@@ -300,8 +316,10 @@ static bool read_whole(struct mill_core *core, struct mill_request *request)
     }
     for (uint32_t i = 0; i < request->ops_count; i++) {
         struct mill_op *op = &request->ops[i];
-        if (op->error == MILL_KERR_NONE && !op->first_whole && op->high_watermark > op->offset) {
+        if (op->error == MILL_KERR_NONE && !op->first_whole && op->diverging_epoch < 0 &&
+            op->high_watermark > op->offset) {
             op->first_whole = true;
+            op->size_bytes = op->limit_bytes;
             request->ops_pending = 1;
             mill_request_op_start(core, request, i);
             mill_request_ops_begun(core, request);
@@ -315,12 +333,7 @@ void mill_fetch_done(struct mill_core *core, struct mill_request *request)
 {
     if (request->phase == MILL_PHASE_WATCHES) {
         core->words.waiting_fetches--;
-        for (uint32_t i = 0; i < request->ops_count; i++) {
-            mill_op_cancel(core, &request->ops[i]);
-            request->ops[i].error =
-                MILL_KERR_NONE; /* the read tells what became of the partition */
-        }
-        reads_begin(core, request);
+        watches_end(core, request);
         return;
     }
     if (request->top_error == 0) {

@@ -115,6 +115,7 @@ void mill_produce_begin(struct mill_core *core, struct mill_request *request)
         return;
     }
     request->phase = MILL_PHASE_OPS;
+    request->silent = message.acks == 0;
     struct mill_warray topics = message.topic_data;
     struct mill_produce_request_topic_data topic;
     uint32_t index = 0;
@@ -205,7 +206,6 @@ void mill_produce_done(struct mill_core *core, struct mill_request *request)
 {
     struct mill_listener_words *words = mill_conn_words(core, request->conn);
     bool failed = false;
-    bool acks_none = false;
     for (uint32_t i = 0; i < request->ops_count; i++) {
         const struct mill_op *op = &request->ops[i];
         words->bytes_copied_in += op->bytes;
@@ -213,19 +213,19 @@ void mill_produce_done(struct mill_core *core, struct mill_request *request)
             words->bytes_rejected += op->size_bytes;
             failed = true;
         }
-        acks_none = acks_none || op->acks == 0;
     }
     request->done_ns = core->now.mono_ns;
-    if (!acks_none) {
+    if (!request->silent) {
         struct produce_fill fill = {.core = core, .request = request};
         mill_answer_send(core, request, produce_fill, &fill);
         return;
     }
     struct mill_conn *conn = request->conn;
-    if (failed) {
-        /* There is no answer to carry the error: closing makes the client look again. */
-        mill_conn_abort(core, conn);
-        return;
-    }
     mill_answer_none(core, request);
+    if (failed) {
+        /* There is no answer to carry the error: closing makes the client look again. Answers to
+         * earlier requests still go out. */
+        conn->closing = true;
+        conn->stream->ops->close(conn->stream);
+    }
 }

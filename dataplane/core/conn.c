@@ -52,11 +52,10 @@ static struct mill_buf *stage_buf_new(struct mill_core *core, uint32_t frame_lef
     uint32_t want =
         MILL_MIN(frame_left + (uint32_t)sizeof(struct mill_buf), (uint32_t)MILL_STAGE_EXTENT_BYTES);
     uint32_t extent;
-    if (mill_extent_alloc(core->extents, want, &extent) < 0) {
+    if (mill_log_scratch(core->log, want, &extent) < 0) {
         core->words.stage_full++;
         return NULL;
     }
-    mill_extent_publish(core->extents, extent, MILL_EXTENT_SCRATCH);
     struct mill_buf *buf = (void *)mill_extent_data(core->extents, extent);
     *buf = (struct mill_buf){
         .data = (uint8_t *)buf + sizeof(*buf),
@@ -325,6 +324,7 @@ static int accepted(void *context, struct mill_stream *stream)
         .in_use = true,
         .stream = stream,
         .progress_ns = core->now.mono_ns,
+        .acked_ns = core->now.mono_ns,
     };
     stream->user = conn;
     mill_list_add(&core->conns_all, &conn->all);
@@ -357,6 +357,7 @@ static void acked(void *context, struct mill_stream *stream, uint64_t size_bytes
     struct mill_conn *conn = stream->user;
     conn->acked_bytes += size_bytes;
     conn->progress_ns = core->now.mono_ns;
+    conn->acked_ns = core->now.mono_ns;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < conn->marks_count; i++) {
         struct mill_ack_mark *mark = &conn->marks[i];
@@ -432,9 +433,13 @@ void mill_conn_sweep(struct mill_core *core)
         }
         uint64_t still_ns = now - MILL_MIN(conn->progress_ns, now);
         bool unread = conn->stream->ops->unacked_bytes(conn->stream) > 0;
+        /* Sending requests is no progress of a peer that does not read its answers. */
+        conn->acked_ns = unread ? conn->acked_ns : now;
+        bool unread_long = now - MILL_MIN(conn->acked_ns, now) > core->limits.stall_timeout_ns;
         bool partial = !conn->request && (conn->frame_bytes > 0 || conn->stream->rx.size_bytes > 0);
-        if ((unread || (partial && !conn->want_stage)) &&
-            still_ns > core->limits.stall_timeout_ns) {
+        bool partial_long =
+            partial && !conn->want_stage && still_ns > core->limits.stall_timeout_ns;
+        if (unread_long || partial_long) {
             core->words.slow_readers++;
             mill_conn_abort(core, conn);
         } else if (core->limits.idle_timeout_ns > 0 && !conn->request && !unread &&

@@ -55,9 +55,10 @@ static int pools_create(struct mill_core *core)
     core->holes = calloc(MILL_WIRE_HOLES_MAX, sizeof(core->holes[0]));
     core->read_result = calloc(1, sizeof(*core->read_result));
     core->seen = calloc(mill_map_slots_max(core->map), sizeof(core->seen[0]));
+    core->retired_next = calloc(mill_arena_units(core->arena), sizeof(core->retired_next[0]));
     if (!core->conns || !core->conns_free || !core->requests || !core->requests_free ||
         !core->peer_ops || !core->peer_ops_free || !core->peer_ops_buckets || !core->answer_bytes ||
-        !core->holes || !core->read_result || !core->seen) {
+        !core->holes || !core->read_result || !core->seen || !core->retired_next) {
         return -ENOMEM;
     }
     return mill_heap_init(&core->heap, core->requests_count);
@@ -160,6 +161,7 @@ void mill_core_destroy(struct mill_core *core)
     free(core->holes);
     free(core->read_result);
     free(core->seen);
+    free(core->retired_next);
     free(core);
 }
 
@@ -243,22 +245,32 @@ uint32_t mill_core_step(struct mill_core *core, struct mill_now now)
 
 static bool pending(const struct mill_core *core)
 {
-    return !mill_list_empty(&core->ready) || !mill_list_empty(&core->fired) ||
-           !mill_list_empty(&core->asked) || core->map_walking || core->map_again;
+    return !mill_list_empty(&core->ready) || !mill_list_empty(&core->fired) || core->map_walking ||
+           core->map_again;
+}
+
+/* Something waits for memory or for room in a ring, of which nobody will tell. */
+static bool waiting(const struct mill_core *core)
+{
+    return !mill_list_empty(&core->retry) || !mill_list_empty(&core->held) ||
+           !mill_list_empty(&core->asked) || core->stopping ||
+           (core->count > 1 && core->loans->returns_count > 0);
 }
 
 uint64_t mill_core_deadline(const struct mill_core *core)
 {
     enum {
-        RETRY_NS = 1000000, /* something waits for memory or a ring: look again soon */
+        RETRY_NS = 1000000,
+        SLOW_RETRY_NS = 20000000, /* readers' loans come back, control reads its events */
     };
     uint64_t at = MILL_NEVER;
     if (pending(core)) {
         return core->now.mono_ns;
     }
-    if (!mill_list_empty(&core->retry) || !mill_list_empty(&core->held) || core->stopping ||
-        core->retired_count > 0) {
+    if (waiting(core)) {
         at = core->now.mono_ns + RETRY_NS;
+    } else if (core->retired_count > 0 || core->report_all) {
+        at = core->now.mono_ns + SLOW_RETRY_NS;
     }
     for (uint32_t i = 0; i < core->makers_count; i++) {
         at = MILL_MIN(at, core->makers[i]->ops->deadline(core->makers[i]));
@@ -290,8 +302,10 @@ void mill_core_stop(struct mill_core *core)
 
 bool mill_core_stopped(const struct mill_core *core)
 {
+    /* Requests without a connection wait for another core, which may have stopped already: they
+     * hold nothing that another start would miss. */
     return core->stopping && mill_list_empty(&core->conns_all) && mill_log_idle(core->log) &&
-           core->requests_free_count == core->requests_count;
+           core->requests_free_count + core->requests_orphaned == core->requests_count;
 }
 
 /* --- counters -------------------------------------------------------------------------------- */
@@ -330,6 +344,7 @@ void mill_core_publish(struct mill_core *core, struct mill_now now)
     struct mill_shared_core *shared = core->shared;
     bool first_net = true;
     words_gather(core);
+    core->words.misdirected = 0;
     for (uint32_t i = 0; i < core->makers_count; i++) {
         const struct mill_stream_stats *stats = &core->makers[i]->stats;
         struct mill_listener_words *words = &core->listener_words[core->maker_listener[i]];
@@ -337,7 +352,7 @@ void mill_core_publish(struct mill_core *core, struct mill_now now)
         words->bytes_copied_out = stats->bytes_copied_out;
         if (core->nets[i]) {
             net_add(&shared->net, core->nets[i], first_net);
-            core->words.misdirected = mill_net_counters(core->nets[i])->misdirected;
+            core->words.misdirected += mill_net_counters(core->nets[i])->misdirected;
             first_net = false;
         }
     }

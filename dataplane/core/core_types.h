@@ -33,11 +33,14 @@ enum {
     MILL_CONTROL_MESSAGES_PER_TURN = 64,
     MILL_MAP_TOPICS_PER_TURN = 64,
     MILL_RETRIES_PER_TURN = 64,
-    MILL_RETIRED_MAX = 4096,
+    MILL_FIRED_PER_TURN = 256,
+    MILL_RETIRED_PER_TURN = 64,
     MILL_IDS_RESERVE = 500, /* ask control for a block when fewer are left */
     MILL_OP_MESSAGE_BYTES = 96,
     MILL_ACK_MARKS = 4, /* answers whose way to the peer is timed at once, per connection */
 };
+
+#define MILL_RETIRED_END UINT32_MAX
 
 /* Doubly linked, intrusive, with a head that is a node. */
 struct mill_node {
@@ -121,8 +124,8 @@ struct mill_op {
     uint32_t hash_next; /* peer ops: next in the bucket, index + 1 */
     /* arguments */
     struct mill_cursor records;
-    uint32_t size_bytes; /* append: record bytes; read: limit; watch: bytes needed */
-    uint32_t watch_bytes;
+    uint32_t size_bytes;  /* append: record bytes; read: limit; watch: bytes needed */
+    uint32_t limit_bytes; /* fetch: of this partition */
     int32_t current_epoch;
     int32_t last_epoch;
     int64_t offset; /* read, watch: from; time: the timestamp; epoch end: the epoch */
@@ -171,6 +174,7 @@ struct mill_request {
     bool expired;  /* its deadline passed */
     bool answered; /* nothing more to send */
     bool forwarded_once;
+    bool silent; /* acks=0: no answer, whatever happens */
     struct mill_request_header header;
     struct mill_cursor frame; /* from the API key on */
     struct mill_cursor body;  /* behind the header */
@@ -194,14 +198,15 @@ struct mill_request {
     /* fetch */
     int32_t min_bytes;
     uint32_t bytes_max;
-    int16_t top_error; /* enum mill_kerr of the whole answer */
+    uint32_t found_bytes; /* by the reads before the last watches */
+    bool watched;         /* watches were begun once */
+    int16_t top_error;    /* enum mill_kerr of the whole answer */
     bool read_committed;
     uint64_t deadline_ns;
     /* stamps */
     uint64_t begun_ns;
     uint64_t complete_ns;
     uint64_t done_ns;
-    uint32_t bytes_in; /* record bytes, for listener counters */
     struct mill_answer answer;
     struct mill_chain kept; /* the stream's bytes, when it died while other cores read them */
 };
@@ -228,6 +233,7 @@ struct mill_conn {
     struct mill_chain stage;
     uint64_t frame_begun_ns;
     uint64_t progress_ns; /* last received or acknowledged byte */
+    uint64_t acked_ns;    /* last acknowledged byte, or moment at which nothing was unread */
     uint64_t queued_bytes;
     uint64_t acked_bytes;
     uint32_t marks_count;
@@ -273,7 +279,8 @@ struct mill_core {
     struct mill_request *requests;
     uint32_t *requests_free;
     uint32_t requests_free_count;
-    uint32_t requests_count; /* connections_max and some whose connection is gone */
+    uint32_t requests_count;    /* connections_max and some whose connection is gone */
+    uint32_t requests_orphaned; /* of these, wait for appends of other cores */
     struct mill_op *peer_ops;
     uint32_t *peer_ops_free;
     uint32_t peer_ops_free_count;
@@ -286,9 +293,11 @@ struct mill_core {
     struct mill_writer_hole *holes;
     uint32_t *seen; /* per map slot: stamp of the Metadata request that named it */
     uint32_t seen_stamp;
-    /* scratch extents whose last loan is still out */
+    /* scratch extents whose last loan is still out: a list, oldest look first */
     uint32_t retired_count;
-    uint32_t retired[MILL_RETIRED_MAX];
+    uint32_t retired_first;
+    uint32_t retired_last;
+    uint32_t *retired_next; /* by extent */
     uint64_t pinned_bytes;
     uint64_t stage_reserved;
     uint64_t staged_now;
@@ -347,7 +356,7 @@ struct mill_listener_words *mill_conn_words(struct mill_core *core, const struct
  * already done), -EBADMSG or -EOPNOTSUPP: close, -EAGAIN no slot. */
 int mill_request_begin(struct mill_core *core, struct mill_conn *conn, struct mill_cursor frame,
                        uint32_t frame_bytes) MILL_WARN_UNUSED;
-/* Room for count ops. ret: 0, -ENOSPC. */
+/* Room for count ops. ret: 0, -ENOSPC no memory now, -E2BIG more than a request may have. */
 int mill_request_ops(struct mill_core *core, struct mill_request *request,
                      uint32_t count) MILL_WARN_UNUSED;
 /* Starts one op on its owner; ops_pending counts it until it is done. */
@@ -390,8 +399,9 @@ void mill_answer_bytes(struct mill_core *core, struct mill_request *request,
 void mill_answer_none(struct mill_core *core, struct mill_request *request);
 /* The stream has room again. */
 void mill_answer_continue(struct mill_core *core, struct mill_request *request);
-/* Frees scratch extents whose loans are back. */
+/* Frees a scratch extent, at once or when its loans are back. */
 void mill_scratch_retire(struct mill_core *core, uint32_t extent);
+/* Looks at some of those that wait. ret: extents freed. */
 uint32_t mill_scratch_sweep(struct mill_core *core);
 
 /* --- op.c, peer.c ---------------------------------------------------------------------------- */

@@ -155,7 +155,10 @@ static void op_offsets(struct mill_core *core, struct mill_op *op, struct mill_p
     op->start_offset = mill_partition_start(partition);
     op->high_watermark = mill_partition_high_watermark(partition);
     op->end_offset = mill_partition_end(partition);
-    op->epoch = mill_partition_epoch(partition);
+    /* Of the batch that holds the offset asked for; none holds the end. */
+    int64_t start = op->start_offset;
+    op->epoch = op->offset == -1 || start == op->end_offset ? mill_partition_epoch(partition)
+                                                            : mill_log_epoch_at(partition, start);
     mill_op_done(core, op);
 }
 
@@ -175,6 +178,9 @@ void mill_op_run(struct mill_core *core, struct mill_op *op)
     struct mill_partition *partition = mill_log_find(core->log, &op->topic_id, op->partition);
     op->state = MILL_OP_IDLE;
     op->watch.user = op;
+    op->error = MILL_KERR_NONE;
+    op->bytes = 0;
+    op->refs_count = 0; /* of an earlier try whose result found no room */
     if (!partition) {
         fail(core, op, MILL_KERR_NOT_LEADER_OR_FOLLOWER);
         return;
@@ -231,37 +237,24 @@ void mill_op_watch_fired(struct mill_core *core, struct mill_log_watch *watch)
     mill_list_add(&core->fired, &op->node);
 }
 
-static void list_take(struct mill_node *from, struct mill_node *to)
-{
-    mill_list_init(to);
-    while (!mill_list_empty(from)) {
-        struct mill_node *node = from->next;
-        mill_list_remove(node);
-        mill_list_add(to, node);
-    }
-}
-
 uint32_t mill_op_run_retries(struct mill_core *core)
 {
-    struct mill_node todo;
     uint32_t work = 0;
-    list_take(&core->fired, &todo);
-    while (!mill_list_empty(&todo)) {
-        struct mill_op *op = MILL_CONTAINER_OF(todo.next, struct mill_op, node);
+    for (; work < MILL_FIRED_PER_TURN && !mill_list_empty(&core->fired); work++) {
+        struct mill_op *op = MILL_CONTAINER_OF(core->fired.next, struct mill_op, node);
         mill_list_remove(&op->node);
         mill_op_done(core, op);
-        work++;
     }
-    list_take(&core->retry, &todo);
-    while (!mill_list_empty(&todo)) {
-        struct mill_op *op = MILL_CONTAINER_OF(todo.next, struct mill_op, node);
-        mill_list_remove(&op->node);
-        if (work >= MILL_RETRIES_PER_TURN) {
-            mill_list_add(&core->retry, &op->node);
-            continue;
+    const struct mill_node *last = core->retry.prev;
+    for (uint32_t i = 0; i < MILL_RETRIES_PER_TURN && !mill_list_empty(&core->retry); i++) {
+        struct mill_node *node = core->retry.next;
+        mill_list_remove(node);
+        mill_op_run(core, MILL_CONTAINER_OF(node, struct mill_op, node));
+        /* The op may be gone. One that still has no memory stands at the end again. */
+        work += core->retry.prev != node;
+        if (node == last) {
+            break;
         }
-        mill_op_run(core, op);
-        work += op->state != MILL_OP_RETRY;
     }
     return work;
 }

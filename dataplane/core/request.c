@@ -32,7 +32,9 @@ static struct mill_request *request_new(struct mill_core *core)
     request->refs_sent = 0;
     request->top_error = 0;
     request->expired = false;
-    request->bytes_in = 0;
+    request->done_ns = 0;
+    request->watched = false;
+    request->silent = false;
     request->deadline_ns = MILL_NEVER;
     request->answer = (struct mill_answer){0};
     request->kept = (struct mill_chain){0};
@@ -48,14 +50,15 @@ static void refs_drop(struct mill_core *core, struct mill_request *request)
     request->refs_sent = 0;
 }
 
-/* Ends what its ops still wait for. ret: true when other cores still read this request's bytes. */
-static bool ops_cancel(struct mill_core *core, struct mill_request *request)
+/* Ends what its ops still wait for. ret: appends of other cores, which still read this request's
+ * bytes and will end by themselves. */
+static uint32_t ops_cancel(struct mill_core *core, struct mill_request *request)
 {
-    bool remote_reads = false;
+    uint32_t remote_reads = 0;
     for (uint32_t i = 0; i < request->ops_count; i++) {
         struct mill_op *op = &request->ops[i];
         if (op->state == MILL_OP_REMOTE && op->kind == MILL_OP_APPEND) {
-            remote_reads = true;
+            remote_reads++;
         } else {
             mill_op_cancel(core, op);
         }
@@ -99,10 +102,12 @@ void mill_request_orphan(struct mill_core *core, struct mill_request *request)
 {
     struct mill_conn *conn = request->conn;
     request->conn = NULL;
-    if (!ops_cancel(core, request)) {
+    request->ops_pending = ops_cancel(core, request);
+    if (request->ops_pending == 0) {
         mill_request_free(core, request);
         return;
     }
+    core->requests_orphaned++;
     /* Another core still copies record bytes out of this connection's buffers: keep them until its
      * answer comes. */
     if (conn->stage_reserved > 0) {
@@ -132,22 +137,16 @@ void mill_request_hold(struct mill_core *core, struct mill_request *request)
 uint32_t mill_request_run_held(struct mill_core *core)
 {
     uint32_t work = 0;
-    struct mill_node todo;
-    mill_list_init(&todo);
-    while (!mill_list_empty(&core->held)) {
+    const struct mill_node *last = core->held.prev;
+    for (uint32_t i = 0; i < MILL_RETRIES_PER_TURN && !mill_list_empty(&core->held); i++) {
         struct mill_node *node = core->held.next;
         mill_list_remove(node);
-        mill_list_add(&todo, node);
-    }
-    while (!mill_list_empty(&todo)) {
-        struct mill_request *request = MILL_CONTAINER_OF(todo.next, struct mill_request, node);
-        mill_list_remove(&request->node);
-        if (work >= MILL_RETRIES_PER_TURN) {
-            mill_list_add(&core->held, &request->node);
-            continue;
+        mill_api_begin(core, MILL_CONTAINER_OF(node, struct mill_request, node));
+        /* One that could not begin stands at the end again: no work was done. */
+        work += core->held.prev != node;
+        if (node == last) {
+            break;
         }
-        mill_api_begin(core, request);
-        work++;
     }
     return work;
 }
@@ -162,10 +161,9 @@ void mill_request_settle(struct mill_core *core, struct mill_request *request)
     uint8_t *to = request->body_inline;
     if (size > sizeof(request->body_inline)) {
         uint32_t extent;
-        if (mill_extent_alloc(core->extents, size, &extent) < 0) {
+        if (mill_log_scratch(core->log, size, &extent) < 0) {
             return;
         }
-        mill_extent_publish(core->extents, extent, MILL_EXTENT_SCRATCH);
         request->body_extent = extent;
         to = mill_extent_data(core->extents, extent);
     }
@@ -222,10 +220,10 @@ int mill_request_ops(struct mill_core *core, struct mill_request *request, uint3
     if (count > MILL_REQUEST_OPS_INLINE) {
         uint32_t extent;
         uint32_t bytes = count * (uint32_t)sizeof(struct mill_op);
-        if (mill_extent_alloc(core->extents, bytes, &extent) < 0) {
-            return -ENOSPC;
+        int r = mill_log_scratch(core->log, bytes, &extent);
+        if (r < 0) {
+            return r == -EFBIG ? -E2BIG : -ENOSPC; /* waiting would not make it fit */
         }
-        mill_extent_publish(core->extents, extent, MILL_EXTENT_SCRATCH);
         request->ops_extent = extent;
         request->ops = (void *)mill_extent_data(core->extents, extent);
     }
@@ -269,6 +267,7 @@ void mill_request_op_start(struct mill_core *core, struct mill_request *request,
 static void ops_done(struct mill_core *core, struct mill_request *request)
 {
     if (!request->conn) {
+        core->requests_orphaned--;
         mill_request_free(core, request);
         return;
     }

@@ -63,8 +63,8 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now);
 uint64_t mill_store_deadline(const struct mill_store *store);
 /* Clean end: indexes trimmed, snapshots and checkpoints written, files closed. */
 void mill_store_close(struct mill_store *store, struct mill_now now);
-/* What a kill leaves: descriptors are closed and memory is freed, nothing more is written. For tests
- * that crash a broker inside their own process. */
+/* What a kill leaves: descriptors are closed and memory is freed, nothing more is written. For
+ * tests that crash a broker inside their own process. */
 void mill_store_abandon(struct mill_store *store);
 
 #endif
