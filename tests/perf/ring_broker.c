@@ -79,7 +79,7 @@ static void cluster_put(struct ring_broker *broker)
     cluster->brokers[0].node_id = NODE_ID;
     cluster->brokers[0].endpoints_count = 1;
     snprintf(cluster->brokers[0].endpoints[0].listener, MILL_LISTENER_NAME_BYTES, "NIC");
-    snprintf(cluster->brokers[0].endpoints[0].host, MILL_HOST_BYTES, "198.18.0.1");
+    snprintf(cluster->brokers[0].endpoints[0].host, MILL_HOST_BYTES, "%s", RING_BROKER_HOST);
     cluster->brokers[0].endpoints[0].port = RING_BROKER_PORT;
     ring_need(mill_map_put_cluster(broker->writer, cluster), "cluster record", NULL);
     free(cluster);

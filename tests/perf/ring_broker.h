@@ -10,8 +10,10 @@
 
 #include "dataplane/core/thread.h"
 
+#define RING_BROKER_HOST "198.18.0.1"
+
 enum {
-    RING_BROKER_ADDRESS = 0xc6120001, /* 198.18.0.1 */
+    RING_BROKER_ADDRESS = 0xc6120001, /* the same */
     RING_CLIENT_ADDRESS = 0xc6120002,
     RING_PREFIX_BITS = 24,
     RING_BROKER_PORT = 9092,

@@ -18,6 +18,11 @@ enum {
     PRODUCE_VERSION = 7,
     FETCH_KEY = 1,
     FETCH_VERSION = 4,
+    METADATA_KEY = 3,
+    METADATA_VERSION = 1,
+    API_VERSIONS_KEY = 18,
+    VISIT_REQUESTS = 2,
+    VISITS_PER_S = 100,
     ARENA_BYTES = 32 << 20,
     FETCH_BYTES = 1 << 20,
     FETCH_BATCHES = FETCH_BYTES / RING_BATCH_BYTES,
@@ -246,11 +251,69 @@ static bool run_begin(struct ring_conn *conn)
     return true;
 }
 
+static void connect_one(struct ring_conn *conn)
+{
+    struct mill_stream_maker *maker = mill_net_maker(conn->client->net);
+    struct mill_stream *stream = NULL;
+    uint8_t address[16];
+    ring_address(RING_BROKER_ADDRESS, address);
+    conn->connecting = true;
+    ring_need(maker->ops->connect(maker, address, RING_BROKER_PORT, conn, &stream), "connect",
+              NULL);
+}
+
+static void close_one(struct ring_conn *conn)
+{
+    if (conn->stream && !conn->closing) {
+        conn->closing = true;
+        conn->stream->ops->close(conn->stream);
+    }
+}
+
+/* The next step of a visit: versions, then metadata of our topic, then good-bye. */
+static uint32_t visit(struct ring_conn *conn, uint64_t now_ns)
+{
+    struct ring_client *client = conn->client;
+    uint8_t memory[2 * RING_HEAD_BYTES_MAX];
+    struct bytes head = {.at = memory, .capacity_bytes = sizeof(memory)};
+    if (client->start_ns == 0 || conn->connecting || conn->closing ||
+        conn->asked != conn->answered) {
+        return 0;
+    }
+    if (!conn->stream) {
+        uint64_t due = (now_ns - client->start_ns) / (MILL_NS_PER_S / VISITS_PER_S);
+        if (client->stopping || conn->passes >= due) {
+            return 0;
+        }
+        conn->passes++;
+        conn->left = VISIT_REQUESTS;
+        connect_one(conn);
+        return 1;
+    }
+    if (conn->left == 0) {
+        close_one(conn);
+        return 0;
+    }
+    if (conn->left-- == VISIT_REQUESTS) {
+        put_head(&head, conn, API_VERSIONS_KEY, 0);
+    } else {
+        put_head(&head, conn, METADATA_KEY, METADATA_VERSION);
+        put32(&head, 1);
+        put_text(&head, client->topic);
+    }
+    send_head(conn, &head, 0);
+    conn->stream->ops->push(conn->stream);
+    return 1;
+}
+
 /* Sends what this connection may send now. ret: requests sent. */
 static uint32_t pump(struct ring_conn *conn, uint64_t now_ns)
 {
     struct ring_client *client = conn->client;
     uint32_t sent = 0;
+    if (conn->kind == RING_VISITOR) {
+        return visit(conn, now_ns);
+    }
     if (!conn->stream || client->stopping || client->start_ns == 0) {
         return 0;
     }
@@ -316,6 +379,25 @@ static void fetched_head(struct ring_conn *conn)
     MILL_ASSERT(conn->records_bytes > 0 || conn->kind == RING_TAIL);
 }
 
+/* An answer to a visit's request: no error, and the broker and topic that are there. */
+static void visited(struct ring_conn *conn)
+{
+    const uint8_t *at = conn->head + 8;
+    if (conn->left == VISIT_REQUESTS - 1) {
+        MILL_ASSERT_EQ(mill_load_be16(at), 0); /* ApiVersions: its error code */
+        return;
+    }
+    MILL_ASSERT_EQ(mill_load_be32(at), 1u); /* one broker */
+    uint16_t host_bytes = mill_load_be16(at + 8);
+    MILL_ASSERT_EQ((size_t)host_bytes, strlen(RING_BROKER_HOST));
+    MILL_ASSERT(memcmp(at + 10, RING_BROKER_HOST, host_bytes) == 0);
+    MILL_ASSERT_EQ(mill_load_be32(at + 10 + host_bytes), (uint32_t)RING_BROKER_PORT);
+    at += 10 + host_bytes + 4 + 2 + 4; /* port, no rack, controller */
+    MILL_ASSERT_EQ(mill_load_be32(at), 1u);
+    MILL_ASSERT_EQ(mill_load_be16(at + 4), 0); /* the topic's error code */
+    conn->client->totals.visits++;
+}
+
 static void answer_end(struct ring_conn *conn)
 {
     struct ring_client *client = conn->client;
@@ -323,6 +405,8 @@ static void answer_end(struct ring_conn *conn)
     conn->answered++;
     if (conn->kind == RING_PRODUCER) {
         produced(conn);
+    } else if (conn->kind == RING_VISITOR) {
+        visited(conn);
     } else {
         conn->position += conn->records_bytes / RING_BATCH_BYTES;
         client->totals.fetches++;
@@ -334,26 +418,51 @@ static void answer_end(struct ring_conn *conn)
     conn->records_read = 0;
 }
 
+/* Bytes to gather before the records, or before what a visitor does not look at. */
+static uint32_t head_whole(const struct ring_conn *conn)
+{
+    switch (conn->kind) {
+    case RING_PRODUCER:
+        return conn->client->produce_head_bytes;
+    case RING_VISITOR:
+        return conn->head_bytes < 4
+                   ? 4
+                   : MILL_MIN(4 + mill_load_be32(conn->head), (uint32_t)RING_HEAD_BYTES_MAX);
+    default:
+        return conn->client->fetch_head_bytes;
+    }
+}
+
+/* The head is whole: what follows it? */
+static void head_end(struct ring_conn *conn)
+{
+    if (conn->kind == RING_VISITOR) {
+        conn->records_bytes = 4 + mill_load_be32(conn->head) - conn->head_bytes;
+    } else if (conn->kind != RING_PRODUCER) {
+        fetched_head(conn);
+    }
+}
+
 /* Takes one run of received bytes. ret: how many of them belong to this step. */
 static uint32_t take(struct ring_conn *conn, const uint8_t *at, uint32_t size_bytes)
 {
-    const struct ring_client *client = conn->client;
-    uint32_t whole =
-        conn->kind == RING_PRODUCER ? client->produce_head_bytes : client->fetch_head_bytes;
+    uint32_t missing = head_whole(conn) - conn->head_bytes;
     uint32_t used;
-    if (conn->head_bytes < whole) {
-        used = MILL_MIN(whole - conn->head_bytes, size_bytes);
+    if (missing > 0) {
+        used = MILL_MIN(missing, size_bytes);
         memcpy(conn->head + conn->head_bytes, at, used);
         conn->head_bytes += used;
-        if (conn->head_bytes == whole && conn->kind != RING_PRODUCER) {
-            fetched_head(conn);
+        if (conn->head_bytes == head_whole(conn)) {
+            head_end(conn);
         }
     } else {
         used = MILL_MIN(conn->records_bytes - conn->records_read, size_bytes);
-        check_records(client, conn->position, conn->records_read, at, used);
+        if (conn->kind != RING_VISITOR) {
+            check_records(conn->client, conn->position, conn->records_read, at, used);
+        }
         conn->records_read += used;
     }
-    if (conn->head_bytes == whole && conn->records_read == conn->records_bytes) {
+    if (conn->head_bytes == head_whole(conn) && conn->records_read == conn->records_bytes) {
         answer_end(conn);
     }
     return used;
@@ -373,7 +482,7 @@ static void on_received(void *context, struct mill_stream *stream)
         client->progress_ns = 0; /* the loop knows the time */
     }
     stream->ops->consume(stream, all);
-    MILL_ASSERT(!stream->rx_ended || client->stopping);
+    MILL_ASSERT(!stream->rx_ended || conn->closing);
 }
 
 static void on_connected(void *context, struct mill_stream *stream, int error)
@@ -382,15 +491,17 @@ static void on_connected(void *context, struct mill_stream *stream, int error)
     MILL_ASSERT_EQ(error, 0);
     struct ring_conn *conn = stream->user;
     conn->stream = stream;
+    conn->connecting = false;
 }
 
 static void on_closed(void *context, struct mill_stream *stream, enum mill_stream_end end)
 {
-    const struct ring_client *client = context;
     struct ring_conn *conn = stream->user;
-    MILL_ASSERT(client->stopping);
+    MILL_UNUSED(context);
+    MILL_ASSERT(conn->closing);
     MILL_ASSERT(end == MILL_END_CLOSED);
     conn->stream = NULL;
+    conn->closing = false;
 }
 
 static int on_accepted(void *context, struct mill_stream *stream)
@@ -449,7 +560,7 @@ static void net_make(struct ring_client *client, const char *pair)
         .prefix_bits = RING_PREFIX_BITS,
         .secret = {4, 5},
         .random_seed = 6,
-        .connections_max = 2 * RING_CONNS,
+        .connections_max = 4 * RING_CONNS,
         .rx_window_max = RX_WINDOW_BYTES,
         .rx_budget_bytes = info.rx_pool_bytes / 2,
     };
@@ -517,7 +628,7 @@ static uint32_t turn(struct ring_client *client)
 
 static bool all_connected(const struct ring_client *client)
 {
-    for (uint32_t i = 0; i < RING_CONNS; i++) {
+    for (uint32_t i = 0; i < RING_LASTING; i++) {
         if (!client->conns[i].stream) {
             return false;
         }
@@ -528,7 +639,8 @@ static bool all_connected(const struct ring_client *client)
 static bool all_answered(const struct ring_client *client)
 {
     for (uint32_t i = 0; i < RING_CONNS; i++) {
-        if (client->conns[i].asked != client->conns[i].answered) {
+        const struct ring_conn *conn = &client->conns[i];
+        if (conn->asked != conn->answered || conn->connecting) {
             return false;
         }
     }
@@ -547,17 +659,14 @@ static bool all_closed(const struct ring_client *client)
 
 static void connect_all(struct ring_client *client)
 {
-    struct mill_stream_maker *maker = mill_net_maker(client->net);
-    uint8_t address[16];
-    ring_address(RING_BROKER_ADDRESS, address);
     for (uint32_t i = 0; i < RING_CONNS; i++) {
         struct ring_conn *conn = &client->conns[i];
-        struct mill_stream *stream = NULL;
-        *conn = (struct ring_conn){.client = client,
-                                   .kind = (enum ring_kind)(i % RING_KINDS),
-                                   .partition = (int32_t)(i / RING_KINDS)};
-        ring_need(maker->ops->connect(maker, address, RING_BROKER_PORT, conn, &stream), "connect",
-                  NULL);
+        *conn = (struct ring_conn){.client = client, .kind = RING_VISITOR};
+        if (i < RING_LASTING) {
+            conn->kind = (enum ring_kind)(i % RING_KINDS);
+            conn->partition = (int32_t)(i / RING_KINDS);
+            connect_one(conn);
+        }
     }
     while (!all_connected(client)) {
         turn(client);
@@ -582,8 +691,7 @@ void ring_client_run(struct ring_client *client, uint64_t duration_ns,
         turn(client);
     }
     for (uint32_t i = 0; i < RING_CONNS; i++) {
-        struct mill_stream *stream = client->conns[i].stream;
-        stream->ops->close(stream);
+        close_one(&client->conns[i]);
     }
     while (!all_closed(client)) {
         turn(client);

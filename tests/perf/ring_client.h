@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A Kafka client that is nothing but load: our TCP on side 1 of a net_ring pair, its own small
- * arena, and three kinds of connection over it. Frames are made and read by hand, independent of
+ * arena, and four kinds of connection over it. Frames are made and read by hand, independent of
  * the codec under test; every answer and every fetched byte is compared with what must be there.
  *
  *   producer  one per partition, batches of 16 KiB sent by reference, several requests under way
  *   tail      one per partition, waits for 1 MiB behind the newest offset
  *   reader    one per partition, reads recent batches 1 MiB at a time, now and then from the start
+ *   visitor   one: connects, asks for versions and metadata, closes, a hundred times a second
  *
  * One thread makes, runs and ends it. A wrong answer ends the program. */
 #ifndef MILL_TESTS_PERF_RING_CLIENT_H
@@ -18,7 +19,8 @@
 enum {
     RING_PARTITIONS = 2,
     RING_KINDS = 3,
-    RING_CONNS = RING_PARTITIONS * RING_KINDS,
+    RING_LASTING = RING_PARTITIONS * RING_KINDS, /* connections that stay */
+    RING_CONNS = RING_LASTING + 1,
     RING_BATCH_BYTES = 16384,
     RING_BATCH_RECORDS = 16,
     RING_TEMPLATES = 61, /* prime: a batch in a wrong place is seen */
@@ -30,6 +32,7 @@ enum ring_kind {
     RING_PRODUCER,
     RING_TAIL,
     RING_READER,
+    RING_VISITOR,
 };
 
 struct ring_conn {
@@ -41,7 +44,9 @@ struct ring_conn {
     int32_t answered;  /* of the newest whole answer */
     uint64_t position; /* number of the next batch to send or ask for */
     uint64_t passes;   /* reader: runs through recent batches */
-    uint32_t left;     /* reader: fetches left of this run */
+    uint32_t left;     /* reader: fetches left of this run; visitor: requests of this visit */
+    bool connecting;
+    bool closing;
     /* the answer being read */
     uint32_t head_bytes; /* of head gathered */
     uint32_t records_bytes;
@@ -55,6 +60,7 @@ struct ring_totals {
     uint64_t fetches;
     uint64_t fetches_empty;
     uint64_t fetched_bytes;
+    uint64_t visits;
 };
 
 struct ring_client {

@@ -40,6 +40,7 @@ struct sample {
     uint64_t turns;
     uint64_t busy_ns;
     uint64_t cold_reads;
+    uint64_t faults; /* pages that the core's thread touched first */
     struct ring_totals totals;
 };
 
@@ -53,6 +54,25 @@ struct load {
     struct sample end;
 };
 
+/* Page faults of the core's thread so far, 0 when the kernel does not say. */
+static uint64_t faults_read(const struct load *load)
+{
+    char path[64];
+    unsigned long long faults = 0;
+    snprintf(path, sizeof(path), "/proc/self/task/%u/stat",
+             atomic_load_explicit(&load->broker.core.shared->tid, memory_order_relaxed));
+    FILE *file = fopen(path, "r");
+    if (!file) {
+        return 0;
+    }
+    /* proc(5): minflt is the tenth field; the second, the name, has no blanks here. */
+    if (fscanf(file, "%*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &faults) != 1) {
+        faults = 0;
+    }
+    fclose(file);
+    return faults;
+}
+
 static struct sample sample_take(const struct load *load)
 {
     const struct mill_shared_core *shared = load->broker.core.shared;
@@ -63,6 +83,7 @@ static struct sample sample_take(const struct load *load)
         .turns = mill_counter_get(&shared->turns),
         .busy_ns = mill_counter_get(&shared->busy_ns),
         .cold_reads = mill_counter_get(&shared->cold_reads),
+        .faults = faults_read(load),
         .totals = load->client.totals,
     };
 }
@@ -130,10 +151,14 @@ static void figures_print(const struct load *load)
     printf("requests/s          %10.0f   produce %.0f fetch %.0f (%llu empty)\n",
            requests / seconds, produced / seconds, (double)fetches / seconds,
            (unsigned long long)empty);
+    printf("visits/s            %10.0f   connect, versions, metadata, close\n",
+           (double)(to->totals.visits - from->totals.visits) / seconds);
     printf("produced bytes/s    %10.0f\n", produced * RING_BATCH_BYTES / seconds);
     printf("fetched bytes/s     %10.0f\n", fetched / seconds);
     printf("cold reads          %10llu   fetches that the store's thread read from files\n",
            (unsigned long long)(to->cold_reads - from->cold_reads));
+    printf("page faults         %10llu   tables of the core that were touched for the first time\n",
+           (unsigned long long)(to->faults - from->faults));
     printf("turns/s             %10.0f\n", (double)(to->turns - from->turns) / seconds);
     printf("cycles per request  %10.0f   in turns with work %.0f, busy %.3f\n", cycles / requests,
            cycles * busy / requests, busy);
