@@ -46,11 +46,16 @@ struct mill_log_limits mill_plane_log_limits(const struct mill_plane *plane)
 {
     const struct mill_config *config = plane->config;
     uint64_t dirty = (uint64_t)mill_config_int(config, MILL_KEY_LOG_DIRTY_MAX_MB) << 20;
+    /* What is not written cannot give way: half of the memory stays for everything else. */
+    uint64_t arena = mill_arena_size_bytes(plane->arena);
+    dirty = MILL_MIN(dirty, arena / 2);
     return (struct mill_log_limits){
         .partitions_max = MILL_PLANE_PARTITIONS,
         .producers_max = MILL_PLANE_PRODUCERS,
         .watches_max = mill_plane_ksock_limits(plane).connections_max * 2,
         .dirty_max_bytes = dirty / plane->cores_count,
+        /* An eighth is not given out: memory moves between cores in whole chunks only. */
+        .memory_bytes = plane->cores_count > 1 ? arena / 8 * 7 / plane->cores_count : 0,
         .producer_expiration_ms = mill_config_int(config, MILL_KEY_PRODUCER_ID_EXPIRATION_MS),
     };
 }

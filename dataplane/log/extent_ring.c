@@ -102,6 +102,13 @@ static bool evict_one(struct mill_log *log)
 
 int mill_log_extent_take(struct mill_log *log, uint32_t size_bytes, uint32_t *ret_extent)
 {
+    /* A busy core must not keep all memory for reading again while another cannot even append. */
+    uint64_t share = log->config.limits.memory_bytes;
+    for (uint32_t i = 0; share > 0 && i < MILL_LOG_EVICT_TRIES; i++) {
+        if (mill_extents_used_bytes(log->config.extents) + size_bytes <= share || !evict_one(log)) {
+            break;
+        }
+    }
     int r = mill_extent_alloc(log->config.extents, size_bytes, ret_extent);
     for (uint32_t i = 0; r == -ENOSPC && i < MILL_LOG_EVICT_TRIES && evict_one(log); i++) {
         r = mill_extent_alloc(log->config.extents, size_bytes, ret_extent);

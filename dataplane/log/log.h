@@ -52,7 +52,9 @@ struct mill_log_limits {
     uint32_t partitions_max; /* of this core */
     uint32_t producers_max;  /* producer states over all partitions; least recent goes first */
     uint32_t watches_max;
-    uint64_t dirty_max_bytes;       /* this core's share of log.dirty.max.mb */
+    uint64_t dirty_max_bytes; /* this core's share of log.dirty.max.mb */
+    uint64_t memory_bytes;    /* this core's share of the arena: above it, what is written gives way
+                                 before more is taken; 0: no share */
     int64_t producer_expiration_ms; /* producer.id.expiration.ms */
 };
 
