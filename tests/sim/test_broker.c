@@ -147,7 +147,7 @@ static void run_seed(uint64_t seed, uint32_t cores)
     struct worker workers[PARTITIONS];
     memset(workers, 0, sizeof(workers));
     world_open(&world, cores, seed);
-    world_topic(&world, topic, PARTITIONS, "1048576");
+    world_topic(&world, topic, PARTITIONS, "segment.bytes", "1048576");
     for (int32_t i = 0; i < PARTITIONS; i++) {
         workers[i].partition = i;
         workers[i].producer_id = 100 + i;

@@ -57,10 +57,10 @@ struct world {
 
 /* Makes folders under /dev/shm and the segments, and starts control and the cores. */
 void world_open(struct world *world, uint32_t cores_count, uint64_t seed);
-/* Creates a topic by a CreateTopics request of a client; when control answers, every partition
- * serves. */
-void world_topic(struct world *world, const char *name, uint32_t partitions,
-                 const char *segment_bytes);
+/* Creates a topic with one setting by a CreateTopics request of a client; when control answers,
+ * every partition serves. */
+void world_topic(struct world *world, const char *name, uint32_t partitions, const char *key,
+                 const char *value);
 /* One turn of everything, in seeded order; time moves by up to step_ns. ret: work done. */
 uint32_t world_turn(struct world *world, uint64_t step_ns);
 /* Turns until nothing has work, at most limit turns. */
@@ -103,7 +103,24 @@ struct world_produced {
 void world_produce_send(struct world_client *client, const char *topic, int32_t partition,
                         int64_t producer_id, int32_t sequence, uint64_t first_value, uint32_t count,
                         uint32_t padding);
+/* The same batch, without a producer id, to partitions 0 to partitions_count - 1. */
+void world_produce_many_send(struct world_client *client, const char *topic,
+                             uint32_t partitions_count, uint64_t first_value, uint32_t count,
+                             uint32_t padding);
 struct world_produced world_produced_read(const struct world_client *client, const char *topic);
+struct world_fetch_options {
+    int32_t wait_ms;
+    int32_t bytes_min;
+    int32_t bytes_max;
+    int32_t partition_bytes_max;
+    int32_t first_partition;
+    int32_t session_id;
+    int32_t session_epoch;
+    int64_t offset; /* of each partition */
+};
+/* Sends a Fetch of partitions_count partitions. */
+void world_fetch_send(struct world_client *client, const char *topic, uint32_t partitions_count,
+                      const struct world_fetch_options *options);
 /* Fetches from offset; checks each batch's CRC and each value against its number.
  * ret: next offset; *ret_values: how many records; error in *ret_error. */
 int64_t world_fetch(struct world_client *client, const char *topic, int32_t partition,

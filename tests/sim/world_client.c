@@ -145,8 +145,8 @@ uint32_t world_await(struct world_client *client)
 
 /* --- topics ---------------------------------------------------------------------------------- */
 
-void world_topic(struct world *world, const char *name, uint32_t partitions,
-                 const char *segment_bytes)
+void world_topic(struct world *world, const char *name, uint32_t partitions, const char *key,
+                 const char *value)
 {
     struct world_client client;
     struct bytes body = bytes_new();
@@ -157,8 +157,8 @@ void world_topic(struct world *world, const char *name, uint32_t partitions,
     put16(&body, 1);
     put32(&body, 0); /* assignments */
     put32(&body, 1);
-    put_text(&body, "segment.bytes");
-    put_text(&body, segment_bytes);
+    put_text(&body, key);
+    put_text(&body, value);
     put32(&body, 30000);
     put(&body, &no, 1); /* not only to validate */
     world_connect(world, &client, 0);
@@ -219,6 +219,39 @@ static void put_batch(struct bytes *to, int64_t producer_id, int32_t sequence, u
     free(tail.at);
 }
 
+static void put_produce_head(struct bytes *body, const char *topic, uint32_t partitions_count)
+{
+    put16(body, -1); /* no transactional id */
+    put16(body, -1); /* acks=all */
+    put32(body, 10000);
+    put32(body, 1);
+    put_text(body, topic);
+    put32(body, (int32_t)partitions_count);
+}
+
+static void put_partition(struct bytes *body, int32_t partition, const struct bytes *batch)
+{
+    put32(body, partition);
+    put32(body, (int32_t)batch->size);
+    put(body, batch->at, batch->size);
+}
+
+void world_produce_many_send(struct world_client *client, const char *topic,
+                             uint32_t partitions_count, uint64_t first_value, uint32_t count,
+                             uint32_t padding)
+{
+    struct bytes batch = bytes_new();
+    struct bytes body = bytes_new();
+    put_batch(&batch, -1, -1, first_value, count, padding);
+    put_produce_head(&body, topic, partitions_count);
+    for (uint32_t i = 0; i < partitions_count; i++) {
+        put_partition(&body, (int32_t)i, &batch);
+    }
+    world_send(client, PRODUCE_KEY, VERSION, body.at, body.size);
+    free(batch.at);
+    free(body.at);
+}
+
 void world_produce_send(struct world_client *client, const char *topic, int32_t partition,
                         int64_t producer_id, int32_t sequence, uint64_t first_value, uint32_t count,
                         uint32_t padding)
@@ -226,15 +259,8 @@ void world_produce_send(struct world_client *client, const char *topic, int32_t 
     struct bytes batch = bytes_new();
     struct bytes body = bytes_new();
     put_batch(&batch, producer_id, sequence, first_value, count, padding);
-    put16(&body, -1); /* no transactional id */
-    put16(&body, -1); /* acks=all */
-    put32(&body, 10000);
-    put32(&body, 1);
-    put_text(&body, topic);
-    put32(&body, 1);
-    put32(&body, partition);
-    put32(&body, (int32_t)batch.size);
-    put(&body, batch.at, batch.size);
+    put_produce_head(&body, topic, 1);
+    put_partition(&body, partition, &batch);
     world_send(client, PRODUCE_KEY, VERSION, body.at, body.size);
     free(batch.at);
     free(body.at);
@@ -281,29 +307,45 @@ static void check_values(const uint8_t *bytes, uint32_t size, const struct mill_
     }
 }
 
-int64_t world_fetch(struct world_client *client, const char *topic, int32_t partition,
-                    int64_t offset, uint32_t bytes_max, uint64_t *ret_first_value,
-                    uint64_t *ret_values, int16_t *ret_error)
+void world_fetch_send(struct world_client *client, const char *topic, uint32_t partitions_count,
+                      const struct world_fetch_options *options)
 {
     struct bytes body = bytes_new();
     uint8_t isolation = 0;
     put32(&body, -1);
-    put32(&body, 0);
-    put32(&body, 1);
-    put32(&body, (int32_t)bytes_max);
+    put32(&body, options->wait_ms);
+    put32(&body, options->bytes_min);
+    put32(&body, options->bytes_max);
     put(&body, &isolation, 1);
-    put32(&body, 0);
-    put32(&body, -1);
+    put32(&body, options->session_id);
+    put32(&body, options->session_epoch);
     put32(&body, 1);
     put_text(&body, topic);
-    put32(&body, 1);
-    put32(&body, partition);
-    put64(&body, offset);
-    put64(&body, -1);
-    put32(&body, (int32_t)bytes_max);
+    put32(&body, (int32_t)partitions_count);
+    for (uint32_t i = 0; i < partitions_count; i++) {
+        put32(&body, options->first_partition + (int32_t)i);
+        put64(&body, options->offset);
+        put64(&body, -1);
+        put32(&body, options->partition_bytes_max);
+    }
     put32(&body, 0);
     world_send(client, FETCH_KEY, VERSION, body.at, body.size);
     free(body.at);
+}
+
+int64_t world_fetch(struct world_client *client, const char *topic, int32_t partition,
+                    int64_t offset, uint32_t bytes_max, uint64_t *ret_first_value,
+                    uint64_t *ret_values, int16_t *ret_error)
+{
+    struct world_fetch_options options = {
+        .bytes_min = 1,
+        .bytes_max = (int32_t)bytes_max,
+        .partition_bytes_max = (int32_t)bytes_max,
+        .first_partition = partition,
+        .offset = offset,
+        .session_epoch = -1,
+    };
+    world_fetch_send(client, topic, 1, &options);
     uint32_t bytes = world_await(client);
     uint32_t pos = 4 + 4 + 2 + 4 + 4 + 2 + (uint32_t)strlen(topic) + 4 + 4;
     *ret_error = (int16_t)mill_load_be16(client->answer + pos);

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: what a core owes in corners that a random run seldom meets: requests whose connection died
+ * while another core works on them, fetches that can never have what they ask for, memory that
+ * another core has taken. Method: the data plane on virtual time (world.h); each test drives one
+ * corner and looks at the core's pools after it.
+ */
+#include <string.h>
+
+#include "base/byteorder.h"
+#include "dataplane/core/core_types.h"
+#include "tests/sim/world.h"
+#include "tests/unit/test.h"
+
+enum {
+    PARTITIONS = 4,
+    TURNS_FEW = 300, /* of at most a millisecond: less than any wait in these tests */
+};
+
+static const char topic[] = "corners";
+
+static void open_world(struct world *world, uint32_t cores, const char *flush_messages)
+{
+    world_open(world, cores, 7);
+    world_topic(world, topic, PARTITIONS, "flush.messages", flush_messages);
+}
+
+/* Turns until an answer is there. ret: false: none within turns. */
+static bool answered(struct world *world, struct world_client *client, uint32_t turns)
+{
+    uint32_t bytes;
+    for (uint32_t i = 0; i < turns; i++) {
+        if (world_answer(client, &bytes)) {
+            return true;
+        }
+        assert_false(mem_ended(client->peer));
+        world_turn(world, MILL_NS_PER_MS);
+    }
+    return false;
+}
+
+static void turn(struct world *world, uint32_t turns)
+{
+    for (uint32_t i = 0; i < turns; i++) {
+        world_turn(world, MILL_NS_PER_MS);
+    }
+}
+
+static void check_pools(const struct world *world)
+{
+    for (uint32_t i = 0; i < world->cores_count; i++) {
+        const struct mill_core *core = world->cores[i].core;
+        assert_int_equal(core->requests_free_count, core->requests_count);
+        assert_int_equal(core->requests_orphaned, 0);
+        assert_int_equal(core->peer_ops_free_count, core->limits.peer_ops_max);
+        assert_int_equal(core->words.waiting_fetches, 0);
+        assert_int_equal(core->retired_count, 0);
+        assert_int_equal(core->stage_reserved, 0);
+        assert_int_equal(core->staged_now, 0);
+        assert_int_equal(world->cores[i].loans.loaned_bytes, 0);
+        for (uint32_t k = 0; k < world->cores_count; k++) {
+            assert_int_equal(core->asks_out[k], 0);
+        }
+    }
+}
+
+static void test_produce_connection_dies_frees_request(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    open_world(&world, 2, "1");
+    for (uint32_t core = 0; core < 2; core++) {
+        world.store_stopped = true; /* nothing is synced: every append waits */
+        world_connect(&world, &client, core);
+        world_produce_many_send(&client, topic, PARTITIONS, 0, 1, 100);
+        assert_false(answered(&world, &client, 20));
+        world_disconnect(&client);
+        turn(&world, 20);
+        world.store_stopped = false;
+        turn(&world, TURNS_FEW);
+        check_pools(&world);
+    }
+    world_close(&world);
+}
+
+static void test_fetch_connection_dies_frees_watches(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    struct world_fetch_options options = {.wait_ms = 60000,
+                                          .bytes_min = 1,
+                                          .bytes_max = 1 << 20,
+                                          .partition_bytes_max = 1 << 20,
+                                          .session_epoch = -1};
+    open_world(&world, 3, "9223372036854775807");
+    world_connect(&world, &client, 1);
+    world_fetch_send(&client, topic, PARTITIONS, &options);
+    assert_false(answered(&world, &client, TURNS_FEW));
+    assert_int_equal(world.cores[1].core->words.waiting_fetches, 1);
+    world_disconnect(&client);
+    turn(&world, TURNS_FEW);
+    check_pools(&world);
+    world_close(&world);
+}
+
+static void test_fetch_min_bytes_beyond_limits_answers_early(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    struct world_fetch_options options = {.wait_ms = 60000,
+                                          .bytes_min = 500000,
+                                          .bytes_max = 1 << 20,
+                                          .partition_bytes_max = 10000,
+                                          .session_epoch = -1};
+    for (uint32_t cores = 1; cores <= 2; cores++) {
+        open_world(&world, cores, "9223372036854775807");
+        world_connect(&world, &client, 0);
+        for (uint32_t i = 0; i < 10; i++) {
+            world_produce_many_send(&client, topic, PARTITIONS, i, 1, 20000);
+            assert_true(answered(&world, &client, TURNS_FEW));
+        }
+        world_fetch_send(&client, topic, PARTITIONS, &options);
+        assert_true(answered(&world, &client, TURNS_FEW));
+        world_disconnect(&client);
+        turn(&world, TURNS_FEW);
+        check_pools(&world);
+        world_close(&world);
+    }
+}
+
+static void test_fetch_session_epochs(void **state)
+{
+    MILL_UNUSED(state);
+    static const struct {
+        int32_t id;
+        int32_t epoch;
+        enum mill_kerr error;
+    } cases[] = {
+        {0, 0, MILL_KERR_NONE},
+        {0, -1, MILL_KERR_NONE},
+        {5, 0, MILL_KERR_NONE},
+        {5, -1, MILL_KERR_NONE},
+        {5, 3, MILL_KERR_FETCH_SESSION_ID_NOT_FOUND},
+        {0, 1, MILL_KERR_FETCH_SESSION_ID_NOT_FOUND},
+    };
+    struct world world;
+    struct world_client client;
+    open_world(&world, 1, "9223372036854775807");
+    world_connect(&world, &client, 0);
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct world_fetch_options options = {.bytes_max = 1000,
+                                              .partition_bytes_max = 1000,
+                                              .session_id = cases[i].id,
+                                              .session_epoch = cases[i].epoch};
+        world_fetch_send(&client, topic, 1, &options);
+        assert_true(answered(&world, &client, TURNS_FEW));
+        /* correlation, throttle time, error */
+        assert_int_equal((int16_t)mill_load_be16(client.answer + 8), cases[i].error);
+    }
+    world_disconnect(&client);
+    world_close(&world);
+}
+
+/* One core is busy enough to fill the arena; the other one, which comes later, and requests that
+ * need scratch memory must be served all the same. */
+static void test_memory_taken_by_a_busy_core_gives_way(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client busy;
+    struct world_client late;
+    struct world_fetch_options options = {
+        .bytes_max = 1 << 20, .partition_bytes_max = 1 << 20, .session_epoch = -1};
+    open_world(&world, 2, "9223372036854775807");
+    world_connect(&world, &busy, 0);
+    world_connect(&world, &late, 1);
+    int32_t own = -1; /* a partition of core 0 */
+    struct mill_log *log = mill_core_log(world.cores[0].core);
+    for (uint32_t i = 0; i < mill_log_partitions(log); i++) {
+        const struct mill_partition *partition = mill_log_at(log, i);
+        own = partition ? mill_partition_index(partition) : own;
+    }
+    assert_in_range(own, 0, PARTITIONS - 1);
+    for (uint32_t i = 0; i < 120; i++) {
+        world_produce_send(&busy, topic, own, -1, -1, i, 30, 20000);
+        assert_true(answered(&world, &busy, TURNS_FEW));
+    }
+    for (uint32_t i = 0; i < 30; i++) {
+        world_produce_send(&busy, topic, own, -1, -1, i, 30, 20000);
+        world_produce_send(&late, topic, (own + 1) % PARTITIONS, -1, -1, i, 30, 20000);
+        assert_true(answered(&world, &late, TURNS_FEW));
+        assert_true(answered(&world, &busy, TURNS_FEW));
+        world_fetch_send(&late, topic, PARTITIONS, &options);
+        assert_true(answered(&world, &late, TURNS_FEW));
+    }
+    world_disconnect(&busy);
+    world_disconnect(&late);
+    turn(&world, TURNS_FEW);
+    check_pools(&world);
+    world_close(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_produce_connection_dies_frees_request),
+        cmocka_unit_test(test_fetch_connection_dies_frees_watches),
+        cmocka_unit_test(test_fetch_min_bytes_beyond_limits_answers_early),
+        cmocka_unit_test(test_fetch_session_epochs),
+        cmocka_unit_test(test_memory_taken_by_a_busy_core_gives_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
