@@ -190,6 +190,11 @@ void mill_op_run(struct mill_core *core, struct mill_op *op)
         fail(core, op, MILL_KERR_NOT_LEADER_OR_FOLLOWER);
         return;
     }
+    if (state == MILL_LOG_FAILED && !mill_partition_loaded(partition)) {
+        /* Offsets that are not known are no reason for a client to reset its position. */
+        fail(core, op, MILL_KERR_KAFKA_STORAGE_ERROR);
+        return;
+    }
     enum mill_kerr error = epoch_check(op, partition);
     if (error != MILL_KERR_NONE) {
         fail(core, op, error);

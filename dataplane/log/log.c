@@ -344,6 +344,10 @@ enum mill_log_state mill_partition_state_of(const struct mill_partition *partiti
 {
     return partition->state;
 }
+bool mill_partition_loaded(const struct mill_partition *partition)
+{
+    return partition->state == MILL_LOG_SERVING || partition->failed;
+}
 const struct mill_uuid *mill_partition_topic_id(const struct mill_partition *partition)
 {
     return &partition->topic_id;

@@ -136,6 +136,8 @@ uint32_t mill_log_partitions(const struct mill_log *log);
 struct mill_partition *mill_log_at(struct mill_log *log, uint32_t index);
 
 enum mill_log_state mill_partition_state_of(const struct mill_partition *partition);
+/* False when its files could not be loaded: then nothing is known of its offsets. */
+bool mill_partition_loaded(const struct mill_partition *partition);
 const struct mill_uuid *mill_partition_topic_id(const struct mill_partition *partition);
 int32_t mill_partition_index(const struct mill_partition *partition);
 int32_t mill_partition_epoch(const struct mill_partition *partition);

@@ -4,6 +4,7 @@
  * another core has taken. Method: the data plane on virtual time (world.h); each test drives one
  * corner and looks at the core's pools after it.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/byteorder.h"
@@ -202,6 +203,38 @@ static void test_memory_taken_by_a_busy_core_gives_way(void **state)
     world_close(&world);
 }
 
+/* A directory that cannot be loaded says nothing of offsets: "out of range" would make consumers
+ * begin anew and lose their place. */
+static void test_fetch_partition_not_loaded_returns_storage_error(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    char path[256];
+    char aside[256];
+    uint64_t first;
+    uint64_t values;
+    int16_t error;
+    open_world(&world, 1, "9223372036854775807");
+    world_connect(&world, &client, 0);
+    world_produce_send(&client, topic, 0, -1, -1, 0, 5, 100);
+    assert_true(answered(&world, &client, TURNS_FEW));
+    world_disconnect(&client);
+    turn(&world, TURNS_FEW);
+    snprintf(path, sizeof(path), "%s/%s-0", world.log_dir, topic);
+    snprintf(aside, sizeof(aside), "%s/aside", world.dir);
+    assert_int_equal(rename(path, aside), 0);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    world_crash(&world);
+    world_connect(&world, &client, 0);
+    world_fetch(&client, topic, 0, 5, 1000, &first, &values, &error);
+    assert_int_equal(error, MILL_KERR_KAFKA_STORAGE_ERROR);
+    world_disconnect(&client);
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +242,7 @@ int main(void)
         cmocka_unit_test(test_fetch_connection_dies_frees_watches),
         cmocka_unit_test(test_fetch_min_bytes_beyond_limits_answers_early),
         cmocka_unit_test(test_fetch_session_epochs),
+        cmocka_unit_test(test_fetch_partition_not_loaded_returns_storage_error),
         cmocka_unit_test(test_memory_taken_by_a_busy_core_gives_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
