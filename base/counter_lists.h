@@ -76,6 +76,7 @@
     X(bad_frames, "connections closed for a malformed frame")                                      \
     X(unknown_apis, "connections closed for an API or version that is not served")                 \
     X(slow_readers, "connections dropped because they held memory without progress")               \
+    X(slow_writers, "connections dropped because a request came too slowly")                       \
     X(waiting_fetches, "fetches that wait for data now")                                           \
     X(loaned_bytes, "bytes of extents on loan now")                                                \
     X(arena_used_bytes, "bytes in extents of this core")                                           \

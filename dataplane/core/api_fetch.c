@@ -151,8 +151,11 @@ void mill_fetch_begin(struct mill_core *core, struct mill_request *request)
 
 static bool must_answer(const struct mill_core *core, const struct mill_request *request)
 {
-    if (request->expired || core->stopping) {
+    if (request->expired || core->stopping || request->conn->stream->rx_ended) {
         return true;
+    }
+    if (request->ops_extent && core->ops_bytes > core->limits.ops_bytes_max / 2) {
+        return true; /* waiting fetches may hold half of this memory, the rest is for work */
     }
     bool any = false;
     for (uint32_t i = 0; i < request->ops_count; i++) {

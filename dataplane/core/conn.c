@@ -133,6 +133,7 @@ static bool stage_begin(struct mill_core *core, struct mill_conn *conn)
     }
     stage_wanted_set(core, conn, false);
     conn->stage_reserved = conn->frame_bytes;
+    conn->gather_ns = core->now.mono_ns;
     core->stage_reserved += conn->frame_bytes;
     return true;
 }
@@ -179,6 +180,7 @@ static int frame_peek(struct mill_core *core, struct mill_conn *conn)
     if (conn->frame_bytes == 0) {
         conn->frame_bytes = size + MILL_FRAME_SIZE_BYTES;
         conn->frame_begun_ns = core->now.mono_ns;
+        conn->gather_ns = core->now.mono_ns;
     }
     if (mill_cursor_read(&at, head + MILL_FRAME_SIZE_BYTES, 4) < 0) {
         return 0;
@@ -339,6 +341,11 @@ static void received(void *context, struct mill_stream *stream)
     struct mill_core *core = context;
     struct mill_conn *conn = stream->user;
     conn->progress_ns = core->now.mono_ns;
+    if (stream->rx_ended && conn->request && conn->request->phase == MILL_PHASE_WATCHES) {
+        /* Most likely nobody is there any more; who is gets an early answer. */
+        mill_request_expired(core, conn->request);
+        return;
+    }
     mill_conn_ready(core, conn);
 }
 
@@ -418,6 +425,19 @@ const struct mill_stream_events mill_core_events = {
 
 /* --- limits ---------------------------------------------------------------------------------- */
 
+/* A request that comes so slowly that it is taken for an attack: a byte now and then is progress,
+ * but must not hold buffers, or staging memory that others wait for, for ever. */
+static bool frame_late(const struct mill_core *core, const struct mill_conn *conn)
+{
+    if (conn->request || conn->frame_bytes == 0 || conn->want_stage) {
+        return false;
+    }
+    bool wanted = conn->stage_reserved > 0 && core->stage_wanted > 0;
+    uint64_t rate = wanted ? MILL_FRAME_RATE_WANTED : MILL_FRAME_RATE_MIN;
+    uint64_t granted_ns = conn->frame_bytes * MILL_NS_PER_S / rate;
+    return core->now.mono_ns - conn->gather_ns > core->limits.stall_timeout_ns + granted_ns;
+}
+
 void mill_conn_sweep(struct mill_core *core)
 {
     uint64_t now = core->now.mono_ns;
@@ -441,6 +461,9 @@ void mill_conn_sweep(struct mill_core *core)
             partial && !conn->want_stage && still_ns > core->limits.stall_timeout_ns;
         if (unread_long || partial_long) {
             core->words.slow_readers++;
+            mill_conn_abort(core, conn);
+        } else if (frame_late(core, conn)) {
+            core->words.slow_writers++;
             mill_conn_abort(core, conn);
         } else if (core->limits.idle_timeout_ns > 0 && !conn->request && !unread &&
                    still_ns > core->limits.idle_timeout_ns) {

@@ -28,6 +28,7 @@ struct mill_core_limits {
     uint32_t pinned_bytes_max;   /* of an incomplete request in its maker's buffers */
     uint64_t pinned_total_bytes; /* over all connections: half of the receive buffers */
     uint64_t staged_bytes_max;   /* arena memory for larger requests, over all connections */
+    uint64_t ops_bytes_max;      /* arena memory for requests of many partitions */
     uint64_t reader_bytes_max;   /* connection.pinned.max.bytes */
     uint64_t stall_timeout_ns;   /* connection.stall.timeout.ms */
     uint64_t idle_timeout_ns;    /* connections.max.idle.ms; 0: none */

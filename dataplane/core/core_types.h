@@ -22,10 +22,13 @@
 enum {
     MILL_BODY_INLINE_BYTES = 256,
     MILL_REQUESTS_ORPHANED_MAX = 1024,
-    MILL_PEER_REFS_MAX = 16,      /* references in one answer to another core */
-    MILL_REQUEST_OPS_INLINE = 2,  /* more partitions: the ops live in a scratch extent */
-    MILL_REQUEST_OPS_MAX = 8192,  /* partitions of one request */
-    MILL_ANSWER_BYTES = 64 << 10, /* the core's common encoding buffer */
+    MILL_PEER_REFS_MAX = 16,          /* references in one answer to another core */
+    MILL_REQUEST_OPS_INLINE = 2,      /* more partitions: the ops live in a scratch extent */
+    MILL_REQUEST_OPS_MAX = 16384,     /* partitions of one request */
+    MILL_SCRATCH_BYTES_MAX = 8 << 20, /* the largest extent is at least this: ops, long answers */
+    MILL_FRAME_RATE_MIN = 64 << 10,   /* bytes per second, below which a request is given up */
+    MILL_FRAME_RATE_WANTED = 4 << 20, /* the same while others wait for its staging memory */
+    MILL_ANSWER_BYTES = 64 << 10,     /* the core's common encoding buffer */
     MILL_STAGE_EXTENT_BYTES = 256 << 10,
     MILL_FRAMES_PER_TURN = 32, /* requests begun per connection and turn */
     MILL_CONNS_PER_TURN = 256,
@@ -144,6 +147,8 @@ struct mill_op {
     uint16_t refs_count;
     char message[MILL_OP_MESSAGE_BYTES];
 };
+static_assert((uint64_t)MILL_REQUEST_OPS_MAX * sizeof(struct mill_op) <= MILL_SCRATCH_BYTES_MAX,
+              "a request's ops fit an extent");
 
 enum mill_request_phase {
     MILL_PHASE_OPS,     /* ops under way */
@@ -232,6 +237,7 @@ struct mill_conn {
     uint32_t stage_reserved; /* counted in core->stage_reserved */
     struct mill_chain stage;
     uint64_t frame_begun_ns;
+    uint64_t gather_ns;   /* since when its bytes can be taken as they come */
     uint64_t progress_ns; /* last received or acknowledged byte */
     uint64_t acked_ns;    /* last acknowledged byte, or moment at which nothing was unread */
     uint64_t queued_bytes;
@@ -301,6 +307,7 @@ struct mill_core {
     uint64_t pinned_bytes;
     uint64_t stage_reserved;
     uint64_t staged_now;
+    uint64_t ops_bytes;    /* of scratch extents that hold ops */
     uint32_t stage_wanted; /* connections that wait for staging memory */
     /* control */
     uint64_t incarnation;

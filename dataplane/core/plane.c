@@ -15,10 +15,11 @@
 #include <numa.h>
 
 #include "base/log_line.h"
+#include "dataplane/core/core_types.h"
 
 enum {
     STORE_RING_BYTES = 1 << 20,
-    EXTENT_BYTES_MIN = 2 << 20,
+    EXTENT_BYTES_MIN = MILL_SCRATCH_BYTES_MAX,
 };
 
 /* --- attaching to the supervisor's segments -------------------------------------------------- */

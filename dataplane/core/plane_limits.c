@@ -3,6 +3,7 @@
 #include "dataplane/core/plane_parts.h"
 
 #include "base/log_line.h"
+#include "dataplane/core/core_types.h"
 
 struct mill_ksock_config mill_plane_ksock_limits(const struct mill_plane *plane)
 {
@@ -25,13 +26,15 @@ struct mill_core_limits mill_plane_core_limits(const struct mill_plane *plane)
 {
     const struct mill_config *config = plane->config;
     struct mill_ksock_config ksock = mill_plane_ksock_limits(plane);
+    uint64_t arena_bytes = mill_arena_size_bytes(plane->arena) / plane->cores_count;
     return (struct mill_core_limits){
         .connections_max = ksock.connections_max,
         .peer_ops_max = plane->cores_count > 1 ? MILL_PLANE_PEER_OPS : 2,
         .request_bytes_max = (uint32_t)mill_config_int(config, MILL_KEY_SOCKET_REQUEST_MAX_BYTES),
         .pinned_bytes_max = MILL_PLANE_RX_WINDOW_BYTES / 2 + MILL_PLANE_RX_WINDOW_BYTES / 8,
         .pinned_total_bytes = (uint64_t)ksock.rx_buffers * ksock.rx_buffer_bytes / 2,
-        .staged_bytes_max = mill_arena_size_bytes(plane->arena) / 4 / plane->cores_count,
+        .staged_bytes_max = arena_bytes / 4,
+        .ops_bytes_max = MILL_MAX(arena_bytes / 8, (uint64_t)MILL_SCRATCH_BYTES_MAX),
         .reader_bytes_max = (uint64_t)mill_config_int(config, MILL_KEY_CONNECTION_PINNED_MAX_BYTES),
         .stall_timeout_ns = ns_of(plane, MILL_KEY_CONNECTION_STALL_TIMEOUT_MS),
         .idle_timeout_ns = ns_of(plane, MILL_KEY_CONNECTIONS_MAX_IDLE_MS),

@@ -76,6 +76,7 @@ void mill_request_free(struct mill_core *core, struct mill_request *request)
     refs_drop(core, request);
     mill_chain_clear(&request->kept);
     if (request->ops_extent) {
+        core->ops_bytes -= mill_extent_size_bytes(core->extents, request->ops_extent);
         mill_extent_free(core->extents, request->ops_extent);
     }
     if (request->body_extent) {
@@ -220,10 +221,14 @@ int mill_request_ops(struct mill_core *core, struct mill_request *request, uint3
     if (count > MILL_REQUEST_OPS_INLINE) {
         uint32_t extent;
         uint32_t bytes = count * (uint32_t)sizeof(struct mill_op);
+        if (core->ops_bytes + bytes > core->limits.ops_bytes_max) {
+            return -ENOSPC;
+        }
         int r = mill_log_scratch(core->log, bytes, &extent);
         if (r < 0) {
             return r == -EFBIG ? -E2BIG : -ENOSPC; /* waiting would not make it fit */
         }
+        core->ops_bytes += mill_extent_size_bytes(core->extents, extent);
         request->ops_extent = extent;
         request->ops = (void *)mill_extent_data(core->extents, extent);
     }
