@@ -235,6 +235,73 @@ static void test_fetch_partition_not_loaded_returns_storage_error(void **state)
     world_close(&world);
 }
 
+/* Any client at any moment: sends what it likes, reads or does not, leaves when it likes. */
+static void client_step(struct world *world, struct world_client *client)
+{
+    struct mill_random *random = &world->random;
+    uint32_t bytes;
+    if (!client->peer || mem_ended(client->peer)) {
+        world_disconnect(client);
+        world_connect(world, client, mill_random_below(random, world->cores_count));
+    }
+    struct world_fetch_options options = {
+        .wait_ms = (int32_t)mill_random_below(random, 200),
+        .bytes_min = (int32_t)mill_random_below(random, 200000),
+        .bytes_max = (int32_t)mill_random_below(random, 300000),
+        .partition_bytes_max = (int32_t)mill_random_below(random, 100000),
+        .session_epoch = -1,
+        .offset = (int64_t)mill_random_below(random, 10),
+    };
+    switch (mill_random_below(random, 8)) {
+    case 0:
+        world_disconnect(client);
+        break;
+    case 1:
+    case 2:
+        world_produce_many_send(client, topic, 1 + mill_random_below(random, PARTITIONS), 0, 1,
+                                mill_random_below(random, 30000));
+        break;
+    case 3:
+        mem_finish(client->peer);
+        break;
+    case 4:
+    case 5:
+        world_fetch_send(client, topic, 1 + mill_random_below(random, PARTITIONS), &options);
+        break;
+    default:
+        while (world_answer(client, &bytes)) {
+        }
+        break;
+    }
+}
+
+static void test_unsteady_clients_leave_nothing(void **state)
+{
+    enum {
+        CLIENTS = 12,
+        STEPS = 3000,
+    };
+    MILL_UNUSED(state);
+    for (uint32_t cores = 1; cores <= 3; cores++) {
+        struct world world;
+        struct world_client clients[CLIENTS];
+        memset(clients, 0, sizeof(clients));
+        open_world(&world, cores, cores == 2 ? "1" : "9223372036854775807");
+        for (uint32_t i = 0; i < STEPS; i++) {
+            world.store_stopped = i % 256 < 40;
+            client_step(&world, &clients[mill_random_below(&world.random, CLIENTS)]);
+            world_turn(&world, MILL_NS_PER_MS);
+        }
+        world.store_stopped = false;
+        for (uint32_t i = 0; i < CLIENTS; i++) {
+            world_disconnect(&clients[i]);
+        }
+        turn(&world, TURNS_FEW * 4);
+        check_pools(&world);
+        world_close(&world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_fetch_min_bytes_beyond_limits_answers_early),
         cmocka_unit_test(test_fetch_session_epochs),
         cmocka_unit_test(test_fetch_partition_not_loaded_returns_storage_error),
+        cmocka_unit_test(test_unsteady_clients_leave_nothing),
         cmocka_unit_test(test_memory_taken_by_a_busy_core_gives_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
