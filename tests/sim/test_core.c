@@ -235,6 +235,46 @@ static void test_fetch_partition_not_loaded_returns_storage_error(void **state)
     world_close(&world);
 }
 
+/* A peer that sends a large request byte by byte holds the memory for it; others who need such
+ * memory must not wait for ever. */
+static void test_staging_held_by_a_slow_sender_is_freed(void **state)
+{
+    enum {
+        STEPS = 300, /* of at most a second: more than the stall timeout */
+    };
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client slow;
+    struct world_client other;
+    uint8_t head[] = {0, 0x3f, 0, 0, 0, 0, 0, 7}; /* 4,128,768 bytes of a Produce v7 */
+    static const uint8_t more[70000];
+    open_world(&world, 1, "9223372036854775807");
+    world_connect(&world, &slow, 0);
+    world_connect(&world, &other, 0);
+    mem_send(slow.peer, head, sizeof(head));
+    mem_send(slow.peer, more, sizeof(more));
+    turn(&world, 10);
+    assert_int_equal(world.cores[0].core->stage_reserved, 0x3f0004);
+    head[1] = 0x10;
+    mem_send(other.peer, head, sizeof(head));
+    mem_send(other.peer, more, sizeof(more));
+    turn(&world, 10);
+    assert_int_equal(world.cores[0].core->stage_wanted, 1);
+    for (uint32_t i = 0; i < STEPS && !mem_ended(slow.peer); i++) {
+        mem_send(slow.peer, more, 1);
+        world_turn(&world, MILL_NS_PER_S);
+    }
+    assert_true(mem_ended(slow.peer));
+    assert_false(mem_ended(other.peer));
+    turn(&world, 10);
+    assert_int_equal(world.cores[0].core->stage_reserved, 0x100004);
+    world_disconnect(&slow);
+    world_disconnect(&other);
+    turn(&world, TURNS_FEW);
+    check_pools(&world);
+    world_close(&world);
+}
+
 /* Any client at any moment: sends what it likes, reads or does not, leaves when it likes. */
 static void client_step(struct world *world, struct world_client *client)
 {
@@ -310,6 +350,7 @@ int main(void)
         cmocka_unit_test(test_fetch_min_bytes_beyond_limits_answers_early),
         cmocka_unit_test(test_fetch_session_epochs),
         cmocka_unit_test(test_fetch_partition_not_loaded_returns_storage_error),
+        cmocka_unit_test(test_staging_held_by_a_slow_sender_is_freed),
         cmocka_unit_test(test_unsteady_clients_leave_nothing),
         cmocka_unit_test(test_memory_taken_by_a_busy_core_gives_way),
     };
