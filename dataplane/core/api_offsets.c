@@ -51,22 +51,26 @@ static uint32_t list_count(const struct mill_list_offsets_request *message, int1
     return count;
 }
 
-/* A partition named twice in one request is an error for it (protocol of ListOffsets). */
-static bool named_before(const struct mill_request *request, uint32_t index)
+/* A partition named twice in one request is an error wherever it is named. */
+static void doubles_mark(struct mill_request *request)
 {
-    const struct mill_op *op = &request->ops[index];
-    for (uint32_t i = 0; i < index && index < PAIRWISE_MAX; i++) {
-        const struct mill_op *other = &request->ops[i];
-        if (other->partition == op->partition && mill_uuid_equal(&other->topic_id, &op->topic_id)) {
-            return true;
+    uint32_t count = request->ops_count <= PAIRWISE_MAX ? request->ops_count : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct mill_op *op = &request->ops[i];
+        for (uint32_t k = 0; k < i && !mill_uuid_is_zero(&op->topic_id); k++) {
+            struct mill_op *other = &request->ops[k];
+            if (other->partition == op->partition &&
+                mill_uuid_equal(&other->topic_id, &op->topic_id)) {
+                other->error = MILL_KERR_INVALID_REQUEST;
+                op->error = MILL_KERR_INVALID_REQUEST;
+            }
         }
     }
-    return false;
 }
 
-static void list_op_begin(struct mill_core *core, struct mill_request *request, uint32_t index,
-                          const struct mill_wstr *topic_name,
-                          const struct mill_list_offsets_request_topics_partitions *part)
+static void list_op_prepare(struct mill_core *core, struct mill_request *request, uint32_t index,
+                            const struct mill_wstr *topic_name,
+                            const struct mill_list_offsets_request_topics_partitions *part)
 {
     const struct mill_map_topic *topic = NULL;
     struct mill_op *op = &request->ops[index];
@@ -75,25 +79,18 @@ static void list_op_begin(struct mill_core *core, struct mill_request *request, 
     op->current_epoch = part->current_leader_epoch;
     op->offset = part->timestamp;
     enum mill_kerr error = mill_locate(core, topic_name, part->partition_index, op, &topic);
-    if (error == MILL_KERR_NONE && named_before(request, index)) {
-        error = MILL_KERR_INVALID_REQUEST;
-    }
     bool known = part->timestamp >= TIME_EARLIEST ||
                  (part->timestamp == TIME_GREATEST && version >= 7) ||
                  (part->timestamp == TIME_EARLIEST_LOCAL && version >= 8);
     if (error == MILL_KERR_NONE && !known) {
         error = MILL_KERR_UNSUPPORTED_VERSION;
     }
-    if (error != MILL_KERR_NONE) {
-        op->error = (int16_t)error;
-        return;
-    }
+    op->error = (int16_t)error;
     op->kind = MILL_OP_OFFSETS;
     if (part->timestamp >= 0 || part->timestamp == TIME_GREATEST) {
         op->kind = MILL_OP_TIME;
         op->offset = part->timestamp == TIME_GREATEST ? MILL_TIME_MAX : part->timestamp;
     }
-    mill_request_op_start(core, request, index);
 }
 
 void mill_list_offsets_begin(struct mill_core *core, struct mill_request *request)
@@ -115,7 +112,13 @@ void mill_list_offsets_begin(struct mill_core *core, struct mill_request *reques
         struct mill_list_offsets_request_topics_partitions part;
         struct mill_warray parts = topic.partitions;
         while (mill_list_offsets_request_topics_partitions_next(&parts, version, &part)) {
-            list_op_begin(core, request, index++, &topic.name, &part);
+            list_op_prepare(core, request, index++, &topic.name, &part);
+        }
+    }
+    doubles_mark(request);
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        if (request->ops[i].error == MILL_KERR_NONE) {
+            mill_request_op_start(core, request, i);
         }
     }
     mill_request_ops_begun(core, request);

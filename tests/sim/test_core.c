@@ -164,6 +164,32 @@ static void test_fetch_session_epochs(void **state)
     world_close(&world);
 }
 
+static void test_list_offsets_double_partition_is_refused(void **state)
+{
+    MILL_UNUSED(state);
+    /* ListOffsets v1 of partitions 0, 1, 0: latest */
+    static const uint8_t body[] = {
+        0xff, 0xff, 0xff, 0xff, 0,    0,    0,    1,    0,    7,    'c',  'o',  'r',  'n',  'e',
+        'r',  's',  0,    0,    0,    3,    0,    0,    0,    0,    0xff, 0xff, 0xff, 0xff, 0xff,
+        0xff, 0xff, 0xff, 0,    0,    0,    1,    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        0,    0,    0,    0,    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    static const enum mill_kerr errors[] = {MILL_KERR_INVALID_REQUEST, MILL_KERR_NONE,
+                                            MILL_KERR_INVALID_REQUEST};
+    struct world world;
+    struct world_client client;
+    open_world(&world, 2, "9223372036854775807");
+    world_connect(&world, &client, 0);
+    world_send(&client, MILL_API_KEY_LIST_OFFSETS, 1, body, sizeof(body));
+    assert_true(answered(&world, &client, TURNS_FEW));
+    /* correlation, topics, name, partitions; then index, error, timestamp, offset */
+    const uint8_t *at = client.answer + 4 + 4 + 2 + 7 + 4;
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal((int16_t)mill_load_be16(at + i * 22 + 4), errors[i]);
+    }
+    world_disconnect(&client);
+    world_close(&world);
+}
+
 /* One core is busy enough to fill the arena; the other one, which comes later, and requests that
  * need scratch memory must be served all the same. */
 static void test_memory_taken_by_a_busy_core_gives_way(void **state)
@@ -349,6 +375,7 @@ int main(void)
         cmocka_unit_test(test_fetch_connection_dies_frees_watches),
         cmocka_unit_test(test_fetch_min_bytes_beyond_limits_answers_early),
         cmocka_unit_test(test_fetch_session_epochs),
+        cmocka_unit_test(test_list_offsets_double_partition_is_refused),
         cmocka_unit_test(test_fetch_partition_not_loaded_returns_storage_error),
         cmocka_unit_test(test_staging_held_by_a_slow_sender_is_freed),
         cmocka_unit_test(test_unsteady_clients_leave_nothing),
