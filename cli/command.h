@@ -56,6 +56,8 @@ const char *cli_value(const struct cli_call *call, const char *option, const cha
 const char *cli_value_at(const struct cli_call *call, const char *option, uint32_t index);
 /* Help of all commands, or of one. Written to standard output. */
 void cli_help(const struct cli_command *command);
+/* Help of a command by its words, or of all commands that begin with the first. ret: code. */
+int cli_help_words(const char *first, const char *second);
 /* One line on standard error, "millrace: " before it. ret: code. */
 int cli_fail(int code, const char *format, ...) MILL_PRINTF(2, 3);
 /* A whole number within the range. ret: 0, or -EINVAL after cli_fail. */

@@ -27,7 +27,8 @@ int main(int argc, char **argv)
     bool help = strcmp(argv[argc - 1], "--help") == 0 || strcmp(argv[argc - 1], "-h") == 0;
     if (cli_parse(help ? argc - 1 : argc, argv, &call, message, sizeof(message)) < 0 &&
         !(help && call.command)) {
-        return cli_fail(CLI_USAGE, "%s", message);
+        return help ? cli_help_words(argv[1], argc > 3 ? argv[2] : NULL)
+                    : cli_fail(CLI_USAGE, "%s", message);
     }
     if (help) {
         cli_help(call.command);

@@ -50,14 +50,19 @@ static const struct cli_command *find_command(int argc, char *const *argv, int *
     return NULL;
 }
 
+static bool begins_with_word(const char *name, const char *word)
+{
+    size_t size = strlen(word);
+    return strncmp(name, word, size) == 0 && name[size] == ' ';
+}
+
 /* True when word begins a name of two words. */
 static bool is_group(const char *word)
 {
     uint32_t count;
     const struct cli_command *commands = cli_commands(&count);
-    size_t size = strlen(word);
     for (uint32_t i = 0; i < count; i++) {
-        if (strncmp(commands[i].name, word, size) == 0 && commands[i].name[size] == ' ') {
+        if (begins_with_word(commands[i].name, word)) {
             return true;
         }
     }
@@ -138,8 +143,9 @@ int cli_parse(int argc, char *const *argv, struct cli_call *ret_call, char *ret_
     if (!ret_call->command) {
         bool group = argc > 1 && is_group(argv[1]);
         const char *blank = group && argc > 2 ? " " : "";
-        snprintf(ret_message, size_bytes, "unknown command \"%s%s%s\"; see: millrace help",
-                 argc > 1 ? argv[1] : "", blank, blank[0] ? argv[2] : "");
+        snprintf(ret_message, size_bytes, "%s command \"%s%s%s\"; see: millrace help%s%s",
+                 group && argc == 2 ? "incomplete" : "unknown", argc > 1 ? argv[1] : "", blank,
+                 blank[0] ? argv[2] : "", group ? " " : "", group ? argv[1] : "");
         return -EINVAL;
     }
     for (int i = 1 + words; i < argc; i++) {
@@ -214,6 +220,11 @@ int cli_wants_json(const struct cli_call *call, bool *ret_json)
     return 0;
 }
 
+static void summary_line(const struct cli_command *command)
+{
+    printf("  %-16s %s\n", command->name, command->summary);
+}
+
 void cli_help(const struct cli_command *command)
 {
     uint32_t count;
@@ -221,7 +232,7 @@ void cli_help(const struct cli_command *command)
     if (!command) {
         printf("usage: millrace COMMAND [OPTION]...\n\n");
         for (uint32_t i = 0; i < count; i++) {
-            printf("  %-16s %s\n", commands[i].name, commands[i].summary);
+            summary_line(&commands[i]);
         }
         printf(
             "\nmillrace help COMMAND shows a command's options. Exit: 0 fine, 1 failed (machine, "
@@ -247,22 +258,34 @@ int cli_version(const struct cli_call *call)
     return CLI_OK;
 }
 
-int cli_help_command(const struct cli_call *call)
+int cli_help_words(const char *first, const char *second)
 {
-    char name[NAME_BYTES] = "";
+    char name[NAME_BYTES];
     uint32_t count;
     const struct cli_command *commands = cli_commands(&count);
-    if (call->operands_count == 0) {
-        cli_help(NULL);
-        return CLI_OK;
-    }
-    snprintf(name, sizeof(name), "%s%s%s", call->operands[0], call->operands_count > 1 ? " " : "",
-             call->operands_count > 1 ? call->operands[1] : "");
+    snprintf(name, sizeof(name), "%s%s%s", first, second ? " " : "", second ? second : "");
+    bool group = !second && is_group(first);
     for (uint32_t i = 0; i < count; i++) {
         if (strcmp(commands[i].name, name) == 0) {
             cli_help(&commands[i]);
             return CLI_OK;
         }
+        if (group && begins_with_word(commands[i].name, first)) {
+            summary_line(&commands[i]);
+        }
+    }
+    if (group) {
+        printf("\nmillrace help %s COMMAND shows a command's options.\n", first);
+        return CLI_OK;
     }
     return cli_fail(CLI_USAGE, "unknown command \"%s\"; see: millrace help", name);
+}
+
+int cli_help_command(const struct cli_call *call)
+{
+    if (call->operands_count == 0) {
+        cli_help(NULL);
+        return CLI_OK;
+    }
+    return cli_help_words(call->operands[0], call->operands_count > 1 ? call->operands[1] : NULL);
 }

@@ -32,6 +32,11 @@ want 2 "usage: millrace" $m
 want 2 'unknown command "doctor"' $m doctor
 want 0 "millrace " $m version
 want 0 "--detach" $m start --help
+want 0 "topic describe" $m help topic
+want 0 "topic describe" $m topic --help
+want 0 "--if-exists" $m topic delete --help
+want 2 'unknown command "topic frob"' $m topic frob --help
+want 2 "millrace: absent.properties: cannot be read: No such file" $m check -c absent.properties
 want 2 "which file?" $m check
 printf 'node.id=2\nlisteners=SSL://127.0.0.1:1\n' >bad.properties
 want 2 "bad.properties:2: listeners: SSL has protocol SSL" $m check -c bad.properties

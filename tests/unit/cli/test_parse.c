@@ -38,8 +38,8 @@ static void test_parse_wrong_use_is_told(void **state)
     } rows[] = {
         {"", "unknown command \"\""},
         {"strat", "unknown command \"strat\"; see: millrace help"},
-        {"topic", "unknown command \"topic\""},
-        {"topic frobnicate", "unknown command \"topic frobnicate\""},
+        {"topic", "incomplete command \"topic\"; see: millrace help topic"},
+        {"topic frobnicate", "unknown command \"topic frobnicate\"; see: millrace help topic"},
         {"doctor", "unknown command \"doctor\""},
         {"start --detached", "start: unknown option --detached"},
         {"start extra", "start: unexpected word \"extra\""},
