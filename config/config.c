@@ -214,9 +214,9 @@ static void take_syntax(void *arg, uint32_t line, const char *reason)
     fault_at(source->config, true, source->from_sets, line, "", "%s", reason);
 }
 
-static int read_fail(struct mill_config *config, int error, const char *file)
+static int read_fail(struct mill_config *config, int error)
 {
-    fault_at(config, true, false, 0, "", "cannot read %s: %s", file, strerror(-error));
+    fault_at(config, true, false, 0, "", "cannot be read: %s", strerror(-error));
     return error;
 }
 
@@ -259,7 +259,7 @@ static int load_file(struct mill_config *config, const char *file)
     size_t size = 0;
     int rc = read_file(file, &text, &size);
     if (rc < 0) {
-        return read_fail(config, rc, file);
+        return read_fail(config, rc);
     }
     struct source source = {.config = config, .from_sets = false};
     if (memchr(text, '\0', size)) {
