@@ -86,7 +86,7 @@ static int port_open(struct mill_plane *plane, const struct mill_config_listener
     uint32_t index = plane->ports_count;
     r = mill_port_open(&options, plane->arena, plane->loans_of_cores, &plane->ports[index], report);
     if (r < 0) {
-        return mill_fail_in(report, r, "listener %s, port %s: ", listener->name, from->name);
+        return r;
     }
     plane->port_configs[index] = from;
     plane->ports_count++;
