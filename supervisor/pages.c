@@ -263,7 +263,7 @@ void pages_give_back(const struct mill_config *config)
     back = MILL_MIN(back, have);
     char path[128];
     pool_path(page_kib, "nr_hugepages", path);
-    if (write_number(path, have - back) == 0) {
+    if (back > 0 && write_number(path, have - back) == 0) {
         remember(config, raised - back);
         mill_log_line(MILL_LEVEL_NOTICE, "supervisor.hugepages",
                       "gave back vm.nr_hugepages from=%llu to=%llu still_in_use=%llu",
