@@ -352,7 +352,12 @@ static int arena_ready(struct mill_plane *plane, struct mill_report *report)
 {
     bool taken = false;
     int r = arena_open(plane, &taken, report);
-    r = r < 0 ? r : takeup(plane, taken, report);
+    if (r < 0) {
+        return r;
+    }
+    plane->arena_empty = !taken;
+    r = takeup(plane, taken, report);
+    plane->arena_empty = plane->arena_empty || r == 0;
     if (r < 0 || !mill_arena_resized(plane->arena)) {
         return r;
     }
@@ -446,7 +451,7 @@ static void core_close(struct mill_plane *plane, struct mill_plane_core *core)
 
 void mill_plane_close(struct mill_plane *plane)
 {
-    bool all_written = plane->cores != NULL;
+    bool all_written = plane->arena_empty;
     for (uint32_t i = 0; plane->cores && i < plane->cores_count; i++) {
         if (plane->cores[i].started) {
             mill_core_thread_stop(&plane->cores[i].thread);
@@ -455,8 +460,7 @@ void mill_plane_close(struct mill_plane *plane)
     for (uint32_t i = 0; plane->cores && i < plane->cores_count; i++) {
         struct mill_plane_core *core = &plane->cores[i];
         if (!core->started) {
-            all_written = false; /* never ran: the arena was emptied by the take-up or not opened */
-            continue;
+            continue; /* never ran, so it has appended nothing */
         }
         mill_core_thread_join(&core->thread);
         all_written = all_written && mill_log_idle(mill_core_log(core->thread.core));

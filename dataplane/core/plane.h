@@ -35,6 +35,7 @@ struct mill_plane {
     /* made here */
     uint64_t incarnation;
     struct mill_arena *arena;
+    bool arena_empty; /* at start: nothing of an earlier run, or all of it in the files */
     struct mill_loans *loans_of_cores[MILL_CONFIG_CORES_MAX];
     bool eal_started;
     uint32_t ports_count;
@@ -44,7 +45,6 @@ struct mill_plane {
     struct mill_core_peer *peers; /* count x count */
     uint32_t cores_count;
     struct mill_plane_core *cores;
-    bool unwritten; /* a store could not write everything: the arena is kept */
 };
 
 /* Takes the descriptors of MILLRACE_FDS and maps them. ret: 0, -errno with reason. */

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table of configuration faults: each with its message, line, key and exit code, through millrace check and
 millrace start; nothing is half started."""
+import glob
 import os
+import socket
 import subprocess
 import tempfile
 
@@ -63,6 +65,23 @@ def check(text, *more):
         os.unlink(file.name)
 
 
+def taken_port():
+    """A start that fails on an occupied port says which, and leaves no arena behind."""
+    node = 900000 + os.getpid() % 100000  # the arena's folder has the number in its name
+    with tempfile.TemporaryDirectory(prefix="millrace-test-") as home, socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        done = subprocess.run([MILLRACE, "start", "--set", f"node.id={node}", "--set", "hugepages=off",
+                               "--set", f"run.dir={home}/run", "--set", f"log.dirs={home}/data",
+                               "--set", f"listeners=LOCAL://127.0.0.1:{port}"],
+                              text=True, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 1 and "ready" not in done.stdout, done
+        assert f"port {port}: Address already in use" in done.stderr, done.stderr
+    left = glob.glob(f"/dev/shm/millrace-{node}-*")
+    assert not left, left
+
+
 def main():
     for text, words in ERRORS:
         code, output, start = check(text)
@@ -80,6 +99,7 @@ def main():
     absent = subprocess.run([MILLRACE, "check", "-c", "/nonexistent/file"], capture_output=True,
                             text=True, check=False)
     assert absent.returncode == 2 and "/nonexistent/file" in absent.stderr + absent.stdout
+    taken_port()
     unknown = subprocess.run([MILLRACE, "fly"], capture_output=True, text=True, check=False)
     assert unknown.returncode == 2 and "fly" in unknown.stderr
     print(f"{len(ERRORS)} errors and {len(WARNINGS)} warnings named as they should")
