@@ -119,7 +119,7 @@ static inline void fake_open(struct fake *f, const char *const *sets, uint32_t s
                        .serve_as = MILL_PARTITION_SERVING,
                        .ids_first = -1};
     struct mill_map_limits limits = {.size_bytes = FAKE_MAP_BYTES, .topics_max = FAKE_TOPICS_MAX};
-    snprintf(f->dir, sizeof(f->dir), "/tmp/mill-control-XXXXXX");
+    snprintf(f->dir, sizeof(f->dir), "/tmp/millrace-test-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     snprintf(f->file, sizeof(f->file), "%s/millrace.db", f->dir);
     assert_int_equal(mill_config_load(NULL, sets, sets_count, true, &f->config), 0);

@@ -34,7 +34,7 @@ static void prepare(struct started *s, const char *more)
     struct mill_map_limits limits = {.size_bytes = FAKE_MAP_BYTES, .topics_max = FAKE_TOPICS_MAX};
     uint64_t ipc_bytes = mill_ipc_bytes(1, FAKE_SCRATCH_BYTES);
     void *memory = NULL;
-    snprintf(s->dir, sizeof(s->dir), "/tmp/mill-control-XXXXXX");
+    snprintf(s->dir, sizeof(s->dir), "/tmp/millrace-test-XXXXXX");
     assert_non_null(mkdtemp(s->dir));
     snprintf(s->config_file, sizeof(s->config_file), "%s/c.properties", s->dir);
     FILE *file = fopen(s->config_file, "w");

@@ -22,7 +22,7 @@ struct fixture {
 static inline void fixture_make(struct fixture *fixture, uint64_t size_mib)
 {
     memset(fixture, 0, sizeof(*fixture));
-    snprintf(fixture->dir, sizeof(fixture->dir), "/dev/shm/mill-test-XXXXXX");
+    snprintf(fixture->dir, sizeof(fixture->dir), "/dev/shm/millrace-test-XXXXXX");
     assert_non_null(mkdtemp(fixture->dir));
     fixture->options = (struct mill_arena_options){
         .dir = fixture->dir,

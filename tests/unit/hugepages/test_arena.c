@@ -367,7 +367,7 @@ static void test_open_wrong_folder_mode_or_owner_says_so(void **state)
     fixture.options.hugepages = false;
     fixture.options.dir = "/dev/null";
     expect_refused(&fixture, -ENOTDIR, "/dev/null", "");
-    fixture.options.dir = "/dev/shm/mill-test-absent";
+    fixture.options.dir = "/dev/shm/millrace-test-absent";
     expect_refused(&fixture, -ENOENT, "mill-test-absent", "No such file");
     fixture.options.dir = fixture.dir;
     fixture_free(&fixture);
@@ -611,7 +611,7 @@ static void test_hugetlbfs_too_few_pages_then_whole(void **state)
         skip();
     }
     fixture_make(&fixture, 16);
-    snprintf(dir, sizeof(dir), "%s/mill-test-XXXXXX", mount_dir);
+    snprintf(dir, sizeof(dir), "%s/millrace-test-XXXXXX", mount_dir);
     if (pool < 0 || mkdtemp(dir) == NULL) {
         fixture_free(&fixture);
         print_message("skipped: cannot make a folder in %s\n", mount_dir);

@@ -90,7 +90,7 @@ static inline bool fixture_was_said(const struct fixture *f, const char *id)
 static inline void fixture_make(struct fixture *f, const struct mill_file_calls *files)
 {
     memset(f, 0, sizeof(*f));
-    snprintf(f->dir, sizeof(f->dir), "/dev/shm/mill-test-XXXXXX");
+    snprintf(f->dir, sizeof(f->dir), "/dev/shm/millrace-test-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     snprintf(f->logs, sizeof(f->logs), "%s/logs", f->dir);
     f->log_dirs[0] = f->logs;
