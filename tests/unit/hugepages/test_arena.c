@@ -368,7 +368,7 @@ static void test_open_wrong_folder_mode_or_owner_says_so(void **state)
     fixture.options.dir = "/dev/null";
     expect_refused(&fixture, -ENOTDIR, "/dev/null", "");
     fixture.options.dir = "/dev/shm/millrace-test-absent";
-    expect_refused(&fixture, -ENOENT, "mill-test-absent", "No such file");
+    expect_refused(&fixture, -ENOENT, "millrace-test-absent", "No such file");
     fixture.options.dir = fixture.dir;
     fixture_free(&fixture);
 }
