@@ -2,8 +2,7 @@
 /* Inside of a core, shared by the files of this folder only.
  *
  *   stream --received--> conn --frame complete--> request --per partition--> op --> log
- *                          ^                         |  (op of another core's partition: a peer
- * message)
+ *                          ^                         |  (another core's partition: a message)
  *                          +------ answer -----------+
  *
  * A connection works on one request at a time, in order, as Kafka does. A request has one op per
