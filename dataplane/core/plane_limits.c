@@ -17,6 +17,20 @@ struct mill_ksock_config mill_plane_ksock_limits(const struct mill_plane *plane)
     return limits;
 }
 
+struct mill_net_config mill_plane_net_limits(const struct mill_plane *plane, uint32_t port_index)
+{
+    struct mill_port_info info;
+    mill_port_info(plane->ports[port_index], &info);
+    struct mill_net_config limits = {
+        .rx_window_max = MILL_PLANE_RX_WINDOW_BYTES,
+        .rx_budget_bytes = info.rx_pool_bytes / 2,
+        .user_timeout_ms =
+            (uint32_t)mill_config_int(plane->config, MILL_KEY_CONNECTION_STALL_TIMEOUT_MS),
+    };
+    mill_net_config_defaults(&limits);
+    return limits;
+}
+
 static uint64_t ns_of(const struct mill_plane *plane, enum mill_key key)
 {
     return (uint64_t)MILL_MAX(mill_config_int(plane->config, key), (int64_t)0) * MILL_NS_PER_MS;
@@ -129,8 +143,15 @@ void mill_plane_table(const struct mill_plane *plane)
         struct mill_port_info info;
         mill_port_counters(plane->ports[i], &counters);
         mill_port_info(plane->ports[i], &info);
+        struct mill_net_config net = mill_plane_net_limits(plane, i);
         const struct table_row port[] = {
             {"port buffers", counters.mbufs_total, info.rx_pool_bytes, "rx_nombuf"},
+            {"own TCP's connections", net.connections_max, mill_net_memory_bytes(&net),
+             "listeners.refused"},
+            {"half-open connections", net.half_open_max, 0, "syn_dropped"},
+            {"connections in TIME-WAIT", net.time_wait_max, 0, "least recent forgotten"},
+            {"neighbours", net.neighbours_max, 0, "least recent forgotten"},
+            {"received bytes not yet taken", 1, net.rx_budget_bytes, "budget_dropped"},
         };
         rows_tell(port, MILL_COUNT_OF(port), "port", i);
     }

@@ -17,6 +17,7 @@ enum {
 
 /* Limits from the configuration; the arena is open. */
 struct mill_ksock_config mill_plane_ksock_limits(const struct mill_plane *plane);
+struct mill_net_config mill_plane_net_limits(const struct mill_plane *plane, uint32_t port_index);
 struct mill_core_limits mill_plane_core_limits(const struct mill_plane *plane);
 struct mill_log_limits mill_plane_log_limits(const struct mill_plane *plane);
 

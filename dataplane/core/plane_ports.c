@@ -105,17 +105,10 @@ static int net_open(struct mill_plane *plane, uint32_t port_index, uint16_t list
         return 0;
     }
     const struct mill_link *link = mill_port_link(plane->ports[port_index], 0);
-    struct mill_port_info info;
-    mill_port_info(plane->ports[port_index], &info);
-    struct mill_net_config config = {
-        .address = from->address,
-        .prefix_bits = from->prefix_bits,
-        .gateway = from->gateway,
-        .rx_window_max = MILL_PLANE_RX_WINDOW_BYTES,
-        .rx_budget_bytes = info.rx_pool_bytes / 2,
-        .user_timeout_ms =
-            (uint32_t)mill_config_int(plane->config, MILL_KEY_CONNECTION_STALL_TIMEOUT_MS),
-    };
+    struct mill_net_config config = mill_plane_net_limits(plane, port_index);
+    config.address = from->address;
+    config.prefix_bits = from->prefix_bits;
+    config.gateway = from->gateway;
     uint64_t random[3];
     if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
         return mill_fail(report, -EIO, "no random numbers from the kernel");
@@ -123,7 +116,6 @@ static int net_open(struct mill_plane *plane, uint32_t port_index, uint16_t list
     config.secret[0] = random[0];
     config.secret[1] = random[1];
     config.random_seed = random[2];
-    mill_net_config_defaults(&config);
     int r = mill_net_create(&config, link, &core->loans, mill_arena_base(plane->arena),
                             &mill_core_events, core->thread.core, &core->nets[port_index], report);
     if (r < 0) {
