@@ -22,7 +22,6 @@ enum {
 #define MILL_WARN_UNUSED        __attribute__((warn_unused_result))
 #define MILL_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 #define MILL_NORETURN           __attribute__((noreturn))
-#define MILL_CACHE_ALIGNED      alignas(64)
 #define MILL_SPACED             alignas(128)
 #define MILL_UNUSED(x)          ((void)(x))
 

@@ -98,10 +98,6 @@ static inline void mill_counter_set(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
-static inline void mill_counter_add(_Atomic uint64_t *word, uint64_t more)
-{
-    mill_counter_set(word, atomic_load_explicit(word, memory_order_relaxed) + more);
-}
 static inline uint64_t mill_counter_get(const _Atomic uint64_t *word)
 {
     return atomic_load_explicit(word, memory_order_relaxed);

@@ -123,7 +123,6 @@ void mill_write_bytes(struct mill_writer *to, const void *bytes, uint32_t size_b
 enum {
     MILL_FRAME_SIZE_BYTES = 4, /* INT32 before each frame */
     MILL_REQUEST_HEADER_MIN_BYTES = 8,
-    MILL_CLIENT_ID_MAX_BYTES = 255, /* longer ones are cut where they are kept */
 };
 
 struct mill_request_header {

@@ -241,8 +241,3 @@ int mill_log_append(struct mill_partition *partition, const struct mill_append *
     settle(partition, bytes, &batch, now, &check, ret_result);
     return 0;
 }
-
-bool mill_log_full(const struct mill_log *log)
-{
-    return log->memory_full || log->stats.dirty_bytes >= log->config.limits.dirty_max_bytes;
-}

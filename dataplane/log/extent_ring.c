@@ -113,7 +113,6 @@ int mill_log_extent_take(struct mill_log *log, uint32_t size_bytes, uint32_t *re
     for (uint32_t i = 0; r == -ENOSPC && i < MILL_LOG_EVICT_TRIES && evict_one(log); i++) {
         r = mill_extent_alloc(log->config.extents, size_bytes, ret_extent);
     }
-    log->memory_full = r == -ENOSPC;
     if (r == -ENOSPC) {
         return -EAGAIN;
     }

@@ -186,9 +186,6 @@ int mill_log_append(struct mill_partition *partition, const struct mill_append *
 int mill_log_scratch(struct mill_log *log, uint32_t size_bytes,
                      uint32_t *ret_extent) MILL_WARN_UNUSED;
 
-/* True while the dirty limit or lack of memory holds back producers of this core. */
-bool mill_log_full(const struct mill_log *log);
-
 /* --- read ------------------------------------------------------------------------------------ */
 
 struct mill_read {

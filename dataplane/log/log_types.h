@@ -195,7 +195,6 @@ struct mill_log {
     uint32_t cold_under_way;
     uint32_t time_under_way; /* wanted or posted */
     uint32_t time_used;      /* slots that are not free */
-    bool memory_full;
 };
 
 static inline void log_list_init(struct log_node *head)

@@ -103,7 +103,6 @@ struct mill_port_queue {
 
     /* receive */
     struct rte_mempool *rx_pool;
-    bool verify_unknown; /* caps promise a verdict: give one where the driver did not */
 
     /* Written by the owner, relaxed; read by anyone. */
     MILL_SPACED _Atomic uint64_t rx_packets;
