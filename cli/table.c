@@ -71,6 +71,6 @@ void table_line(const char *title, const json_t *object)
 
 void table_json(const json_t *value)
 {
-    json_dumpf(value, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+    json_dumpf(value, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(9));
     printf("\n");
 }
