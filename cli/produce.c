@@ -100,11 +100,30 @@ static int produce(const struct cli_call *call, rd_kafka_t *client, const char *
     return code;
 }
 
+/* ret: true after the reason was printed. */
+static bool is_wrong_use(const struct cli_call *call)
+{
+    const char *delimiter = cli_value(call, "-K", NULL);
+    const char *acks = cli_value(call, "--acks", "all");
+    if (!cli_value(call, "-t", NULL)) {
+        cli_fail(CLI_USAGE, "produce: which topic? give -t TOPIC");
+        return true;
+    }
+    if (delimiter && !delimiter[0]) {
+        cli_fail(CLI_USAGE, "produce: option -K needs a delimiter, not an empty text");
+        return true;
+    }
+    if (strcmp(acks, "0") != 0 && strcmp(acks, "1") != 0 && strcmp(acks, "all") != 0) {
+        cli_fail(CLI_USAGE, "produce: option --acks needs 0, 1 or all, not \"%s\"", acks);
+        return true;
+    }
+    return false;
+}
+
 int cli_produce(const struct cli_call *call)
 {
     struct producer *producer = calloc(1, sizeof(*producer));
     const char *name = cli_value(call, "-t", NULL);
-    const char *delimiter = cli_value(call, "-K", NULL);
     int64_t partition;
     bool json;
     int code;
@@ -117,10 +136,10 @@ int cli_produce(const struct cli_call *call)
     if (!producer) {
         return cli_fail(CLI_FAILED, "no memory");
     }
-    if (!name || (delimiter && !delimiter[0]) || cli_wants_json(call, &json) < 0 ||
+    if (is_wrong_use(call) || cli_wants_json(call, &json) < 0 ||
         cli_number(call, "-p", RD_KAFKA_PARTITION_UA, 0, INT32_MAX, &partition) < 0) {
         free(producer);
-        return !name ? cli_fail(CLI_USAGE, "produce: which topic? give -t TOPIC") : CLI_USAGE;
+        return CLI_USAGE;
     }
     rd_kafka_t *client =
         client_open_with(call, RD_KAFKA_PRODUCER, settings, on_delivery, producer, &code);

@@ -38,6 +38,8 @@ want 0 "--if-exists" $m topic delete --help
 want 2 'unknown command "topic frob"' $m topic frob --help
 want 2 "millrace: absent.properties: cannot be read: No such file" $m check -c absent.properties
 want 2 "which file?" $m check
+want 2 "needs 0, 1 or all, not" $m produce -t t --acks 7
+want 2 "option -K needs a delimiter" $m produce -t t -K ""
 printf 'node.id=2\nlisteners=SSL://127.0.0.1:1\n' >bad.properties
 want 2 "bad.properties:2: listeners: SSL has protocol SSL" $m check -c bad.properties
 want 2 "bad.properties:2: listeners: SSL has protocol SSL" $m start -c bad.properties
