@@ -72,7 +72,7 @@ def lab_down(namespace=NETNS):
 class Broker:
     """One instance. Use it in a with statement; settings are keys with dots as keyword dict."""
 
-    def __init__(self, nic=True, settings=None, build="build", namespace=NETNS):
+    def __init__(self, nic=True, settings=None, build=os.environ.get("MILLRACE_BUILD", "build"), namespace=NETNS):
         self.nic = nic
         self.build = os.path.join(TOP, build)
         self.namespace = namespace
