@@ -459,11 +459,7 @@ void mill_conn_sweep(struct mill_core *core)
         bool partial = !conn->request && (conn->frame_bytes > 0 || conn->stream->rx.size_bytes > 0);
         bool partial_long =
             partial && !conn->want_stage && still_ns > core->limits.stall_timeout_ns;
-        /* Memory for its whole frame is kept for it: one that sends byte by byte must not hold up
-         * those who wait for memory. */
-        bool staging_long = core->stage_wanted > 0 && conn->stage_reserved > 0 && !conn->request &&
-                            now - conn->frame_begun_ns > core->limits.stall_timeout_ns;
-        if (unread_long || partial_long || staging_long) {
+        if (unread_long || partial_long) {
             core->words.slow_readers++;
             mill_conn_abort(core, conn);
         } else if (frame_late(core, conn)) {

@@ -15,7 +15,7 @@
 
 static struct mill_config *load(const char *text)
 {
-    char path[64] = "/tmp/millrace-config-XXXXXX";
+    char path[64] = "/tmp/millrace-test-config-XXXXXX";
     struct mill_config *config = NULL;
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -156,7 +156,7 @@ static void test_dpdk_listener_without_host_takes_the_ports(void **state)
 static void test_write_loads_to_the_same(void **state)
 {
     (void)state;
-    char path[] = "/tmp/millrace-config-written";
+    char path[] = "/tmp/millrace-test-config-written";
     struct mill_config *first = load("node.id=3\nlog.dirs=rel/a, /tmp/b\ndataplane.cores=auto\n"
                                      "dpdk.netns=\\ x\\\\y \nlistener.LOCAL.required=false\n"
                                      "run.dir=./here\n");
@@ -191,7 +191,7 @@ static void test_write_loads_to_the_same(void **state)
 static void test_instance_same_before_and_after_the_directory(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/millrace-instance-XXXXXX";
+    char dir[] = "/tmp/millrace-test-instance-XXXXXX";
     char text[128];
     assert_non_null(mkdtemp(dir));
     snprintf(text, sizeof(text), "run.dir=%s/new/run\nnode.id=5\n", dir);

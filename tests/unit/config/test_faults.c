@@ -180,7 +180,7 @@ static const struct row rows[] = {
 
 static void write_file(const char *text, char path[64])
 {
-    snprintf(path, 64, "/tmp/millrace-config-XXXXXX");
+    snprintf(path, 64, "/tmp/millrace-test-config-XXXXXX");
     int fd = mkstemp(path);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
