@@ -125,6 +125,7 @@ struct mill_config_port {
     uint8_t mac[6]; /* all zero: default */
     bool has_mac;
     bool rx_csum_trusted;
+    bool tx_csum_off;
 };
 
 struct mill_config_fault {

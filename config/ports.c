@@ -93,6 +93,11 @@ static void parse_gateway(struct mill_config *config, const struct family_entry 
     }
 }
 
+static bool is_memory(const char *device)
+{
+    return strncmp(device, "net_memif", 9) == 0 || strncmp(device, "net_ring", 8) == 0;
+}
+
 /* The keys of one port. */
 static void port_keys(struct mill_config *config, struct mill_config_port *port)
 {
@@ -126,6 +131,14 @@ static void port_keys(struct mill_config *config, struct mill_config_port *port)
     }
     entry = family_find(config, FAMILY_PORT_RX_CSUM, port->name);
     port->rx_csum_trusted = entry && strcmp(entry->text, "trust") == 0;
+    entry = family_find(config, FAMILY_PORT_TX_CSUM, port->name);
+    port->tx_csum_off = entry && strcmp(entry->text, "off") == 0;
+    if (port->tx_csum_off && !is_memory(port->device)) {
+        fault_family(config, true, entry,
+                     "off is for net_memif and net_ring, where both ends are memory; on %s bytes "
+                     "can be damaged on the way",
+                     port->device[0] ? port->device : "this device");
+    }
     entry = family_find(config, FAMILY_PORT_MAC, port->name);
     if (entry) {
         parse_mac(config, entry, port);

@@ -41,6 +41,11 @@ struct mill_plane {
     uint32_t ports_count;
     struct mill_port *ports[MILL_COUNTERS_PORTS_MAX];
     const struct mill_config_port *port_configs[MILL_COUNTERS_PORTS_MAX];
+    struct mill_plane_link {
+        bool up;
+        uint64_t downs;
+        uint64_t at_ns;
+    } links_told[MILL_COUNTERS_PORTS_MAX]; /* what the log last said of a port's link */
     void *peer_memory;
     struct mill_core_peer *peers; /* count x count */
     uint32_t cores_count;
@@ -55,7 +60,7 @@ int mill_plane_build(struct mill_plane *plane, struct mill_report *report) MILL_
 /* Starts all threads. */
 int mill_plane_run(struct mill_plane *plane, struct mill_report *report) MILL_WARN_UNUSED;
 bool mill_plane_ready(const struct mill_plane *plane);
-/* Copies ports' counters into shared memory. */
+/* Copies ports' counters into shared memory; tells the log when a link changed. */
 void mill_plane_publish(struct mill_plane *plane);
 /* Stops all threads cleanly, closes everything; the arena's files go when all is in the log files.
  */

@@ -26,5 +26,8 @@ int mill_plane_listeners(struct mill_plane *plane, struct mill_report *report) M
 
 /* Logs what was taken and every limit with its counter for "full". */
 void mill_plane_table(const struct mill_plane *plane);
+/* One log line when the link of a port is another than told before, at most one a second and port:
+ * a peer that comes and goes must not fill the log. */
+void mill_plane_link_tell(struct mill_plane *plane, uint32_t port, bool up, uint64_t downs);
 
 #endif

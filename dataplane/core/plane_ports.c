@@ -58,6 +58,19 @@ static void port_share(struct mill_plane *plane, uint32_t index)
              config->prefix_bits);
 }
 
+void mill_plane_link_tell(struct mill_plane *plane, uint32_t port, bool up, uint64_t downs)
+{
+    struct mill_plane_link *told = &plane->links_told[port];
+    uint64_t now_ns = mill_now_read().mono_ns;
+    if ((up == told->up && downs == told->downs) ||
+        (told->at_ns > 0 && now_ns - told->at_ns < MILL_NS_PER_S)) {
+        return;
+    }
+    *told = (struct mill_plane_link){.up = up, .downs = downs, .at_ns = now_ns};
+    mill_log_line(up ? MILL_LEVEL_NOTICE : MILL_LEVEL_WARN, up ? "port.link-up" : "port.link-down",
+                  "name=%s downs=%llu", plane->port_configs[port]->name, (unsigned long long)downs);
+}
+
 /* Opens the port of a dpdk listener once. ret: its index, or negative. */
 static int port_open(struct mill_plane *plane, const struct mill_config_listener *listener,
                      struct mill_report *report)
@@ -79,6 +92,7 @@ static int port_open(struct mill_plane *plane, const struct mill_config_listener
         .node_id = (int32_t)mill_config_int(plane->config, MILL_KEY_NODE_ID),
         .netns = mill_config_text(plane->config, MILL_KEY_DPDK_NETNS),
         .rx_csum_trusted = from->rx_csum_trusted,
+        .tx_csum_off = from->tx_csum_off,
     };
     snprintf(options.name, sizeof(options.name), "%.31s", from->name);
     snprintf(options.device, sizeof(options.device), "%s", from->device);

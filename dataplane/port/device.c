@@ -27,9 +27,18 @@ static const struct mill_port_driver drivers[] = {
 #endif
      .needs_tun = true,
      .fd = true},
-    {.prefix = "net_ring", .virtual_device = true, .own_mac = true, .passes_pointers = true},
+    {.prefix = "net_ring",
+     .virtual_device = true,
+     .own_mac = true,
+     .passes_pointers = true,
+     .memory = true},
     {.prefix = "net_null", .virtual_device = true, .own_mac = true},
-    {.prefix = "net_memif", .virtual_device = true, .no_tx_csum = true},
+    {.prefix = "net_memif",
+     .virtual_device = true,
+     .own_mac = true,
+     .no_tx_csum = true,
+     .own_thread = true,
+     .memory = true},
     {.prefix = "net_af_xdp",
      .virtual_device = true,
      .no_tx_csum = true,
@@ -59,8 +68,7 @@ const struct mill_port_driver *mill_port_driver_find(const char *device)
     return is_pci(device) ? &pci_driver : NULL;
 }
 
-/* Value of key=value among the device's arguments; false when absent or longer than fits. */
-static bool argument(const char *device, const char *key, char *ret_value, size_t size_bytes)
+bool mill_port_argument(const char *device, const char *key, char *ret_value, size_t size_bytes)
 {
     size_t key_length = strlen(key);
     for (const char *at = strchr(device, ','); at != NULL; at = strchr(at, ',')) {
@@ -88,7 +96,7 @@ static int explain_tap(const struct mill_port *port, struct mill_report *report)
     struct ifreq request = {.ifr_flags = IFF_TAP | IFF_MULTI_QUEUE};
     char iface[IFNAMSIZ + 1] = "";
     const char *netns = port->options.netns;
-    bool named = argument(port->options.device, "iface", iface, sizeof(iface));
+    bool named = mill_port_argument(port->options.device, "iface", iface, sizeof(iface));
     if (strstr(port->options.device, "iface=") != NULL &&
         (!named || iface[0] == '\0' || strlen(iface) >= IFNAMSIZ)) {
         return mill_fail(report, -EINVAL, "the interface name in %s must have 1 to %d characters",
@@ -151,7 +159,7 @@ static int explain(const struct mill_port *port, int code, struct mill_report *r
     if (!port->driver->virtual_device) {
         return explain_pci(port->device_name, report);
     }
-    if (argument(port->options.device, "iface", iface, sizeof(iface)) &&
+    if (mill_port_argument(port->options.device, "iface", iface, sizeof(iface)) &&
         if_nametoindex(iface) == 0) {
         return mill_fail(report, -ENODEV, "no interface %s%s%s; ip link show lists them", iface,
                          port->options.netns != NULL ? " in namespace " : "",
@@ -208,6 +216,12 @@ static int hotplug(struct mill_port *port, struct mill_report *report)
     if (port->driver->needs_tun) {
         tap_arguments(port, args, sizeof(args));
     }
+    if (port->driver->own_thread) {
+        int code = mill_port_memif_prepare(port, args, sizeof(args), report);
+        if (code < 0) {
+            return code;
+        }
+    }
     mill_eal_log_mark();
     bool known = rte_eth_dev_get_port_by_name(port->device_name, &port->port_id) == 0;
     /* A card may be there since EAL's scan; a virtual device that exists is another port's, and EAL
@@ -243,7 +257,7 @@ int mill_port_device_create(struct mill_port *port, struct mill_report *report)
     if (memcmp(port->options.mac, none, sizeof(none)) != 0) {
         memcpy(port->mac, port->options.mac, sizeof(port->mac));
     } else if (port->driver->own_mac) {
-        make_mac(port, 0, port->mac);
+        make_mac(port, port->client ? 2 : 0, port->mac);
     } else {
         (void)rte_eth_macaddr_get(port->port_id, &address);
         memcpy(port->mac, address.addr_bytes, sizeof(port->mac));

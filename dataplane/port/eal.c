@@ -20,6 +20,7 @@
 #include <rte_lcore.h>
 #include <rte_log.h>
 
+#include "dataplane/port/gate.h"
 #include "dataplane/port/port_internal.h"
 
 enum {
@@ -218,6 +219,7 @@ int mill_eal_start(const struct mill_eal_options *options, struct mill_report *r
 void mill_eal_stop(void)
 {
     if (eal.started) {
+        mill_gate_stop();
         (void)rte_eal_cleanup();
     }
 }

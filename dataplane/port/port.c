@@ -12,6 +12,7 @@
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
 
+#include "dataplane/port/gate.h"
 #include "dataplane/port/port_internal.h"
 
 enum {
@@ -147,6 +148,7 @@ static void queue_caps(struct mill_port *port, struct mill_port_queue *queue,
     queue->offload_tcp = (conf->txmode.offloads & RTE_ETH_TX_OFFLOAD_TCP_CKSUM) != 0;
     queue->prepare = queue->offload_ipv4 || queue->offload_tcp;
     queue->stops_at_bad = port->driver->stops_at_bad;
+    queue->no_tcp_sum = port->options.tx_csum_off;
     memcpy(caps->mac, port->mac, sizeof(caps->mac));
     caps->mtu = port->mtu;
     caps->pieces_max = (uint16_t)pieces;
@@ -253,6 +255,9 @@ static int configure(struct mill_port *port, struct mill_report *report)
                          strerror(-code));
     }
     code = rte_eth_dev_start(port->port_id);
+    if (code < 0 && port->client) {
+        return 0; /* nobody serves the socket yet: the gate's thread connects when somebody does */
+    }
     if (code < 0) {
         return mill_fail(report, code, "device %s does not start: %s", port->device_name,
                          mill_eal_log_since());
@@ -265,21 +270,35 @@ static int configure(struct mill_port *port, struct mill_report *report)
 /* --- opening and closing ------------------------------------------------------------------------
  */
 
+/* Creates and configures the device; it stays for mill_port_close after a failure. */
+static int make_device(struct mill_port *port, struct mill_report *report)
+{
+    int code = mill_port_device_create(port, report);
+    if (code == 0 && port->driver->own_thread && mill_gate_add(port) < 0) {
+        code = mill_fail(report, -ENFILE, "too many ports of this kind in one process");
+    }
+    return code < 0 ? code : configure(port, report);
+}
+
 static int open_device(struct mill_port *port, struct mill_report *report)
 {
     struct taken_signals signals;
     int previous = -1;
-    if (port->options.netns != NULL && port->driver->virtual_device) {
+    int code = port->driver->own_thread ? mill_gate_install(report) : 0;
+    if (code < 0) {
+        return code;
+    }
+    /* A memif socket lies in the file system: no namespace of networks has to do with it. */
+    if (port->options.netns != NULL && port->driver->virtual_device && !port->driver->own_thread) {
         previous = mill_port_netns_enter(port->options.netns, report);
         if (previous < 0) {
             return previous;
         }
     }
     signals_take(&signals);
-    int code = mill_port_device_create(port, report);
-    if (code == 0) {
-        code = configure(port, report);
-    }
+    mill_gate_lock();
+    code = make_device(port, report);
+    mill_gate_unlock();
     signals_give(&signals);
     if (previous >= 0) {
         mill_port_netns_leave(previous);
@@ -299,6 +318,12 @@ static int check_options(const struct mill_port_options *options, struct mill_re
                          "net_af_xdp0,iface=NAME, net_memif0,socket=PATH or a PCI address such as "
                          "0000:01:00.0",
                          options->device[0] != '\0' ? options->device : "(empty)", options->name);
+    }
+    if (options->tx_csum_off && !mill_port_driver_find(options->device)->memory) {
+        return mill_fail(report, -EINVAL,
+                         "dpdk.port.%s.tx.csum=off: %s leaves memory, where bytes can be damaged; "
+                         "only net_memif and net_ring go without sums",
+                         options->name, options->device);
     }
     if (options->rx_buffer_bytes > 0 &&
         (options->rx_buffer_bytes < 128 || options->rx_buffer_bytes > 16384)) {
@@ -377,13 +402,8 @@ static void release(struct mill_port *port)
     free(port);
 }
 
-void mill_port_close(struct mill_port *port)
+static void close_device(struct mill_port *port)
 {
-    bool keep = false;
-    struct mill_port *other = NULL;
-    if (port == NULL) {
-        return;
-    }
     for (uint16_t i = 0; i < port->queues_count; i++) {
         struct mill_port_queue *queue = &port->queues[i];
         rte_pktmbuf_free_bulk(queue->pending, queue->pending_count);
@@ -398,6 +418,19 @@ void mill_port_close(struct mill_port *port)
         port->started = false;
     }
     mill_port_device_remove(port);
+}
+
+void mill_port_close(struct mill_port *port)
+{
+    bool keep = false;
+    struct mill_port *other = NULL;
+    if (port == NULL) {
+        return;
+    }
+    mill_gate_lock();
+    mill_gate_remove(port);
+    close_device(port);
+    mill_gate_unlock();
     if (port->pair != NULL) {
         other = mill_port_pair_close(port, &keep);
     }
@@ -437,8 +470,11 @@ void mill_port_tx_done(struct mill_port *port, uint16_t queue)
     if (own->pending_count > 0) {
         (void)mill_port_flush(own);
     }
-    /* Not supported by most drivers, virtual ones free at once: nothing to do about it here. */
-    (void)rte_eth_tx_done_cleanup(port->port_id, queue, 0);
+    if (mill_gate_enter(own)) {
+        /* Not supported by most drivers, virtual ones free at once: nothing to do about it here. */
+        (void)rte_eth_tx_done_cleanup(port->port_id, queue, 0);
+        mill_gate_leave(own);
+    }
     mill_port_returns_take(own);
 }
 
@@ -468,6 +504,7 @@ void mill_port_counters(struct mill_port *port, struct mill_port_counters *ret_c
 {
     struct mill_port_counters sum = {.mbufs_total = port->mbufs_total};
     ask_driver(port);
+    sum.link_downs = relaxed(&port->link_downs);
     sum.rx_missed = relaxed(&port->rx_missed.total);
     sum.rx_nombuf = relaxed(&port->rx_nombuf.total);
     sum.tx_errors = relaxed(&port->tx_refused.total);
@@ -479,6 +516,7 @@ void mill_port_counters(struct mill_port *port, struct mill_port_counters *ret_c
         sum.tx_bytes += relaxed(&queue->tx_bytes);
         sum.tx_errors += relaxed(&queue->tx_errors);
         sum.tx_stuck += relaxed(&queue->tx_stuck);
+        sum.tx_link_down += relaxed(&queue->tx_link_down);
         sum.bytes_linearised += relaxed(&queue->bytes_linearised);
         sum.frames_empty += relaxed(&queue->frames_empty);
         sum.mbufs_used += rte_mempool_in_use_count(queue->rx_pool);
@@ -500,6 +538,10 @@ void mill_port_info(struct mill_port *port, struct mill_port_info *ret_info)
     ret_info->mtu = port->mtu;
     ret_info->link_up =
         rte_eth_link_get_nowait(port->port_id, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+    if (port->driver->own_thread) {
+        uint32_t gate = atomic_load_explicit(&port->gate, memory_order_relaxed);
+        ret_info->link_up = (gate & MILL_GATE_DOWN) == 0;
+    }
     ret_info->zero_copy = port->queues[0].segments_max > 1;
     ret_info->rx_pool_bytes =
         (uint64_t)port->queues[0].rx_pool->size * port->queues[0].rx_pool->elt_size;

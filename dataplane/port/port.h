@@ -35,6 +35,7 @@ struct mill_port_options {
     int32_t node_id;
     const char *netns;        /* namespace to open a virtual device in; NULL: this one */
     bool rx_csum_trusted;     /* rx.csum = trust */
+    bool tx_csum_off;         /* tx.csum = off: TCP sums stay blank; memif and net_ring only */
     uint16_t inline_bytes;    /* 0: default 512 (dataplane.md 3.4) */
     uint32_t rx_buffers;      /* 0: default per queue */
     uint32_t rx_buffer_bytes; /* room of one receive buffer; 0: 2048. Longer frames are scattered */
@@ -64,6 +65,12 @@ struct mill_port;
  * two ports of this process that see each other's frames; each may run on a thread of its own. They
  * pass pointers: the receiver reads the sender's log in place, and must not write. Loans of frames
  * that the other side frees come back at the sender's next receive, send or tx_done. */
+
+/* Device "net_memif0,role=server|client,socket=PATH": one end of a software card between two
+ * processes. It opens without a peer, link down; the client tries ten times a second. Frames sent
+ * while the link is down are dropped and counted. A peer that is killed is noticed, and comes back
+ * under the same or another process; no core waits meanwhile. Peers share memory and are trusted:
+ * one that writes wrong descriptors crashes the other, so the socket belongs to one user. */
 
 /* Starts EAL once per process. ret: 0, or negative with the reason and remedy. */
 int mill_eal_start(const struct mill_eal_options *options,

@@ -51,6 +51,8 @@ struct mill_port_driver {
     bool one_chunk;       /* receive pool must be one piece of memory (trap 9) */
     bool needs_tun;       /* /dev/net/tun */
     bool fd;              /* a descriptor per queue to sleep on */
+    bool own_thread;      /* works on EAL's interrupt thread, next to cores (gate.h) */
+    bool memory;          /* both ends are memory: frames cannot be damaged on the way */
 };
 
 struct mill_port_queue;
@@ -96,6 +98,8 @@ struct mill_port_queue {
     bool offload_tcp;
     bool prepare; /* the driver wants rte_eth_tx_prepare before a burst */
     bool stops_at_bad;
+    bool gated;      /* gate.h */
+    bool no_tcp_sum; /* tx.csum = off */
     uint16_t pending_count;
     uint16_t stuck_calls;
     struct rte_mbuf *pending[MILL_PORT_BURST]; /* built, in order, not yet taken by the driver */
@@ -111,8 +115,11 @@ struct mill_port_queue {
     _Atomic uint64_t tx_bytes;
     _Atomic uint64_t tx_errors;
     _Atomic uint64_t tx_stuck;
+    _Atomic uint64_t tx_link_down;
     _Atomic uint64_t bytes_linearised;
     _Atomic uint64_t frames_empty;
+
+    MILL_SPACED _Atomic uint32_t inside; /* 1 while the owner is in the driver (gate.h) */
 };
 
 struct mill_port {
@@ -123,12 +130,15 @@ struct mill_port {
     uint16_t queues_count;
     bool created; /* by us: remove it at close */
     bool started;
+    bool client; /* connects to a server, again and again */
     bool zero_copy;
     uint8_t mac[6];
     uint16_t mtu;
     struct mill_arena *arena;
     struct mill_port_pair *pair;
     uint64_t mbufs_total;
+    _Atomic uint32_t gate;       /* MILL_GATE_...; read by owners before each burst */
+    _Atomic uint64_t link_downs; /* written by the interrupt thread (gate.h) */
     atomic_flag stats_lock; /* slow path: one reader asks the driver, others take the last answer */
     struct mill_port_kept rx_missed;
     struct mill_port_kept rx_nombuf;
@@ -150,6 +160,15 @@ const struct mill_port_driver *mill_port_driver_find(const char *device);
  * set, or negative with the reason. */
 int mill_port_device_create(struct mill_port *port, struct mill_report *report) MILL_WARN_UNUSED;
 void mill_port_device_remove(struct mill_port *port);
+
+/* Value of key=value among the device's arguments; false when absent or longer than fits. */
+bool mill_port_argument(const char *device, const char *key, char *ret_value, size_t size_bytes);
+
+/* memif.c: checks the arguments of a net_memif device, fills in what the driver would choose badly,
+ * and removes a socket that a killed process left. ret: 0 with args complete and port->client set,
+ * or negative with the reason. */
+int mill_port_memif_prepare(struct mill_port *port, char *args, size_t size_bytes,
+                            struct mill_report *report) MILL_WARN_UNUSED;
 
 /* netns.c: enters the namespace. ret: descriptor of the one left (give it to leave), or negative
  * with the reason. */

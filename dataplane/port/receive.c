@@ -8,6 +8,7 @@
 
 #include "base/byteorder.h"
 #include "dataplane/port/csum.h"
+#include "dataplane/port/gate.h"
 #include "dataplane/port/port_internal.h"
 
 static void buf_free(struct mill_buf *buf)
@@ -136,6 +137,9 @@ uint32_t mill_port_receive(void *link, struct mill_buf **ret_frames, uint32_t ma
         (void)mill_port_flush(queue);
     }
     mill_port_returns_take(queue);
+    if (MILL_UNLIKELY(!mill_gate_enter(queue))) {
+        return 0;
+    }
     while (frames < max) {
         uint16_t wanted = (uint16_t)MILL_MIN(max - frames, (uint32_t)MILL_PORT_BURST);
         uint16_t count = rte_eth_rx_burst(queue->port_id, queue->queue_id, mbufs, wanted);
@@ -150,6 +154,7 @@ uint32_t mill_port_receive(void *link, struct mill_buf **ret_frames, uint32_t ma
             break;
         }
     }
+    mill_gate_leave(queue);
     if (frames > 0) {
         mill_port_count(&queue->rx_packets, frames);
         mill_port_count(&queue->rx_bytes, bytes);

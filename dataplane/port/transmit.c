@@ -18,6 +18,7 @@
 #include <rte_tcp.h>
 
 #include "dataplane/port/csum.h"
+#include "dataplane/port/gate.h"
 #include "dataplane/port/port_internal.h"
 
 static inline struct rte_mbuf *frame_mbuf(struct mill_frame *frame)
@@ -200,7 +201,7 @@ static void fill_sums(const struct mill_port_queue *queue, const struct mill_fra
             sum_ipv4(frame);
         }
     }
-    if ((frame->flags & MILL_FRAME_CSUM_TCP) != 0) {
+    if ((frame->flags & MILL_FRAME_CSUM_TCP) != 0 && !queue->no_tcp_sum) {
         if (queue->offload_tcp) {
             mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_CKSUM | RTE_MBUF_F_TX_IPV4;
         } else {
@@ -325,12 +326,27 @@ static uint16_t offer(struct mill_port_queue *queue)
     return taken;
 }
 
+/* The driver must not be called. Without a peer, frames are lost as on a cable without carrier:
+ * TCP sends them again, and no loan waits for a peer that may never come. */
+static uint16_t flush_closed(struct mill_port_queue *queue)
+{
+    uint32_t gate = atomic_load_explicit(&queue->port->gate, memory_order_relaxed);
+    while (queue->pending_count > 0 && (gate & MILL_GATE_DOWN) != 0) {
+        drop_head(queue, &queue->tx_link_down);
+    }
+    return queue->pending_count;
+}
+
 uint16_t mill_port_flush(struct mill_port_queue *queue)
 {
     bool progress = false;
+    if (MILL_UNLIKELY(!mill_gate_enter(queue))) {
+        return flush_closed(queue);
+    }
     while (queue->pending_count > 0 && offer(queue) > 0) {
         progress = true;
     }
+    mill_gate_leave(queue);
     if (progress || queue->pending_count == 0) {
         queue->stuck_calls = 0;
 #ifndef MILL_MUTANT_PORT_STUCK

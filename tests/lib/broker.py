@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A broker of its own for one test: folders under /tmp, a namespace with a persistent TAP when NIC is
-asked for, started as a user starts it, and gone without a trace at the end."""
+asked for, a socket for a client of our own stack when MEMIF is, started as a user starts it, and gone without a trace at the end."""
 import json
 import os
 import shutil
@@ -14,6 +14,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))
 NETNS = f"mill-test-{os.getpid()}"  # its own: two trees may be tested at the same time
 TAP = "mill0"
 NIC_HOST = "198.18.0.1"
+MEMIF_HOST = "198.18.1.1"  # of the listener on a memif; its peer takes another one of this /24
 FULL = os.environ.get("MILLRACE_FULL") == "1"
 PREFIX = "millrace-test-"
 
@@ -72,13 +73,15 @@ def lab_down(namespace=NETNS):
 class Broker:
     """One instance. Use it in a with statement; settings are keys with dots as keyword dict."""
 
-    def __init__(self, nic=True, settings=None, build=os.environ.get("MILLRACE_BUILD", "build"), namespace=NETNS):
+    def __init__(self, nic=True, settings=None, build=os.environ.get("MILLRACE_BUILD", "build"), namespace=NETNS,
+                 memif=False):
         self.nic = nic
         self.build = os.path.join(TOP, build)
         self.namespace = namespace
         self.home = tempfile.mkdtemp(prefix=PREFIX)
         self.run_dir = os.path.join(self.home, "run")
         self.log_dir = os.path.join(self.home, "data")
+        self.memif_socket = os.path.join(self.home, "memif.sock")
         self.port = free_port()
         self.process = None
         self.ready = ""
@@ -103,6 +106,15 @@ class Broker:
                 "dpdk.port.nic0.device": f"net_tap0,iface={TAP}",
                 "dpdk.port.nic0.address": f"{NIC_HOST}/24",
                 "dpdk.netns": namespace,
+            })
+        if memif:
+            listeners += f",MEMIF://{MEMIF_HOST}:9092"
+            values.update({
+                "listener.MEMIF.transport": "dpdk",
+                "listener.MEMIF.device": "mem0",
+                "dpdk.ports": "nic0,mem0" if nic else "mem0",
+                "dpdk.port.mem0.device": f"net_memif0,role=server,socket={self.memif_socket}",
+                "dpdk.port.mem0.address": f"{MEMIF_HOST}/24",
             })
         values["listeners"] = listeners
         values.update(settings or {})

@@ -160,6 +160,8 @@ static const struct row rows[] = {
      "group address"},
     {NIC TAP ADDR "dpdk.port.nic0.rx.csum=never", true, 7, "dpdk.port.nic0.rx.csum",
      "none of auto|trust|verify"},
+    {NIC TAP ADDR "dpdk.port.nic0.tx.csum=off", true, 7, "dpdk.port.nic0.tx.csum",
+     "off is for net_memif and net_ring"},
     {"dpdk.ports=nic.0", true, 1, "dpdk.ports", "is no port name"},
     {"dpdk.ports=nic0,nic0\n" TAP ADDR, true, 1, "dpdk.ports", "\"nic0\" is named twice"},
     {"dpdk.ports=nic0,nic1\n" TAP ADDR "dpdk.port.nic1.device=net_null0\n"
