@@ -21,7 +21,7 @@ def main():
     rounds = pick(50, 5)
     with Broker(nic=False, settings=SETTINGS) as broker:
         broker.start()
-        librdkafka.check(broker, total)
+        librdkafka.check(broker, total, broker.listeners())
         broker.millrace("topic", "create", "spread", "-p", "12")
         broker.kcat("LOCAL", "-P", "-t", "spread", input="".join(f"{i}\n" for i in range(20000)))
         got = broker.kcat("LOCAL", "-C", "-t", "spread", "-o", "beginning", "-e")

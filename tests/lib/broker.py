@@ -55,6 +55,11 @@ def alive(pid):
         return False
 
 
+def vm_rss(status):
+    """Resident bytes in the text of a /proc/PID/status."""
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) * 1024
+
+
 def lab_up(namespace=NETNS):
     if subprocess.run(["ip", "netns", "add", namespace], stderr=subprocess.DEVNULL,
                       check=False).returncode == 0:
@@ -72,6 +77,8 @@ def lab_down(namespace=NETNS):
 
 class Broker:
     """One instance. Use it in a with statement; settings are keys with dots as keyword dict."""
+
+    admin = "LOCAL"  # the listener for topics and for reading back
 
     def __init__(self, nic=True, settings=None, build=os.environ.get("MILLRACE_BUILD", "build"), namespace=NETNS,
                  memif=False):
@@ -169,6 +176,10 @@ class Broker:
         except (FileNotFoundError, ValueError):
             return None
 
+    def resident_bytes(self, name):
+        with open(f"/proc/{self.pid(name)}/status", encoding="ascii") as status:
+            return vm_rss(status.read())
+
     def kill(self, name, number=signal.SIGKILL):
         """Sends a signal; for SIGKILL of a child waits until the supervisor has a new one."""
         pid = self.pid(name)
@@ -242,6 +253,13 @@ class Broker:
     def listener(self, name):
         return next(one for one in self.status()["listeners"] if one["name"] == name)
 
+    def wait_no_loans(self, timeout=5):
+        """Every loan is back: what a card holds until its next burst may take a moment."""
+        deadline = time.monotonic() + timeout
+        while self.status()["memory"]["loaned_bytes"] != 0:
+            assert time.monotonic() < deadline, self.status()["memory"]
+            time.sleep(0.1)
+
     # --- clients --------------------------------------------------------------------------------
     def address(self, listener):
         return f"127.0.0.1:{self.port}" if listener == "LOCAL" else f"{NIC_HOST}:9092"
@@ -253,7 +271,8 @@ class Broker:
     def listeners(self):
         return ("LOCAL", "NIC") if self.nic else ("LOCAL",)
 
-    def millrace(self, *words, check=True, listener="LOCAL", **kwargs):
+    def millrace(self, *words, check=True, listener=None, **kwargs):
+        listener = listener or self.admin
         return run(*self.inside(listener), os.path.join(self.build, "millrace"), *words,
                    "-b", self.address(listener), check=check, **kwargs)
 

@@ -63,13 +63,13 @@ class Load:
                 process.wait()
 
 
-def check(broker, topic, reports, listener="LOCAL"):
+def check(broker, topic, reports, listener=None):
     """Reads every partition back and holds it against what was acknowledged."""
     total = 0
     for report in reports:
         assert report["code"] == 0, report
         assert not report["fatal"], report
-        text = broker.python(listener, READER, topic, str(report["partition"]))
+        text = broker.python(listener or broker.admin, READER, topic, str(report["partition"]))
         got = json.loads(text.splitlines()[-1])
         assert got["gaps"] == 0 and got["repeated"] == 0 and got["wrong"] == 0, (report, got)
         # Every acknowledged number is there; a few more may be that were never acknowledged.
