@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A running core makes no system call and allocates nothing: strace on the thread of a `busy` core under
-load over net_ring counts 0, and a build whose allocator aborts on that thread carries the same load.
-Builds with one system call, or one allocation, in a thousand turns show that both checks can fail."""
+load counts 0, over net_ring and over memif with the client in a process of its own, and a build whose
+allocator aborts on that thread carries the same load. Builds with one system call, or one allocation, in a
+thousand turns show that both checks can fail, over both."""
 import glob
 import os
 import re
@@ -17,7 +18,7 @@ from lib.broker import TOP, pick, skip
 
 PROGRAMS = os.path.join(TOP, "build/tests/perf")
 SHORT_S = 1    # where the same load was already watched at length
-MARGIN_S = 3   # load behind the watched time, so that its end is never watched
+MARGIN_S = 2   # load behind the watched time, so that its end is never watched
 START_S = 60
 END_S = 120
 
@@ -25,14 +26,13 @@ END_S = 120
 class Load:
     """One run of the load program; its folders are gone at the end, also after an abort."""
 
-    def __init__(self, program, seconds, *options):
+    def __init__(self, program, *options):
         self.name = program
-        self.seconds = seconds
         self.folder = tempfile.mkdtemp(prefix="millrace-test-", dir="/var/tmp")
         self.output_path = os.path.join(self.folder, "output")
         with open(self.output_path, "wb") as output:
             self.process = subprocess.Popen(
-                [os.path.join(PROGRAMS, program), "--seconds", str(seconds), *options],
+                [os.path.join(PROGRAMS, program), *options],
                 stdout=output, stderr=subprocess.STDOUT, env=dict(os.environ, TMPDIR=self.folder))
 
     def __enter__(self):
@@ -51,17 +51,63 @@ class Load:
         with open(self.output_path, encoding="utf-8", errors="replace") as output:
             return output.read()
 
-    def wait_begin(self):
-        """ret: thread id of the core, once the load has begun."""
+    def wait(self, text):
         limit = time.monotonic() + START_S
-        while "load begins" not in self.output():
+        while text not in self.output():
             assert self.process.poll() is None, f"{self.name} ended early:\n{self.output()}"
-            assert time.monotonic() < limit, f"{self.name} never began:\n{self.output()}"
+            assert time.monotonic() < limit, f"{self.name} never said {text}:\n{self.output()}"
             time.sleep(0.05)
+
+    def core(self):
+        """ret: thread id of the core."""
+        self.wait("core tid=")
         return int(re.search(r"^core tid=(\d+)", self.output(), re.M).group(1))
 
-    def wait_end(self):
-        return self.process.wait(timeout=self.seconds + END_S)
+    def end(self):
+        """Waits for it. ret: exit code."""
+        return self.process.wait(timeout=END_S)
+
+
+class Alone:
+    """Broker and client in one process, joined by net_ring."""
+
+    def __init__(self, program, seconds, *options):
+        self.client = self.broker = Load(program, "--seconds", str(seconds), *options)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.broker.__exit__()
+
+    def end(self):
+        return self.broker.end()
+
+
+class Joined:
+    """A broker, and a client in a process of its own that is always a sound one, joined by memif."""
+
+    def __init__(self, program, seconds, *options):
+        self.folder = tempfile.mkdtemp(prefix="millrace-test-")
+        device = f"net_memif0,socket={self.folder}/socket,role="
+        self.broker = Load(program, "--broker", device + "server", *options)
+        while self.broker.process.poll() is None and "core tid=" not in self.broker.output():
+            time.sleep(0.05)  # until it serves; a broken one may end before
+        self.client = Load("perf_ring_load", "--client", device + "client", "--seconds", str(seconds))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.client.__exit__()
+        self.broker.__exit__()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end(self):
+        if self.broker.process.poll() is None:
+            assert self.client.end() == 0, self.client.output()
+            self.broker.process.terminate()
+        return self.broker.end()
 
 
 def trace(tid, seconds, folder):
@@ -80,43 +126,58 @@ def trace(tid, seconds, folder):
         return [line.strip() for line in lines if not line.startswith(("---", "+++"))]
 
 
-def watched(program, seconds, *options):
-    """Runs the load and watches the core in its midst. ret: its system calls, the program's output."""
-    with Load(program, seconds + MARGIN_S, *options) as load:
-        tid = load.wait_begin()
-        calls = trace(tid, seconds, load.folder)
-        assert "load ends" not in load.output(), "the load ended while it was watched"
-        assert load.wait_end() == 0, load.output()
-        return calls, load.output()
+def watched(kind, program, seconds, *options):
+    """Runs the load and watches the core in its midst. ret: its system calls, what both ends said."""
+    with kind(program, seconds + MARGIN_S, *options) as load:
+        load.client.wait("load begins")
+        calls = trace(load.broker.core(), seconds, load.broker.folder)
+        assert "load ends" not in load.client.output(), "the load ended while it was watched"
+        assert load.end() == 0, load.broker.output()
+        return calls, load.client.output()
+
+
+def ended(kind, program, seconds):
+    """Runs the load. ret: the broker's exit code and what it said."""
+    with kind(program, seconds) as load:
+        while load.broker.process.poll() is None and load.client.process.poll() is None:
+            time.sleep(0.05)
+        return load.end(), load.broker.output()
 
 
 def figure(output, name):
     return float(re.search(rf"^{name} +([0-9.]+)", output, re.M).group(1))
 
 
+def check(kind, seconds):
+    """ret: what the sound one's client said."""
+    calls, output = watched(kind, "perf_ring_load", seconds)
+    print(output)
+    assert not calls, f"{len(calls)} system calls on the core: {calls[:10]}"
+    assert figure(output, "answers/s") > 0 and figure(output, "fetched bytes/s") > 0, output
+
+    code, said = ended(kind, "perf_ring_load_guarded", seconds)
+    assert code == 0, said
+
+    calls, _ = watched(kind, "perf_ring_load_syscall", SHORT_S)
+    assert calls, "a core that calls the kernel was not noticed"
+    code, said = ended(kind, "perf_ring_load_allocates", SHORT_S)
+    assert code == -signal.SIGABRT, "a core that allocates was not noticed"
+    assert "malloc: called on a poll core" in said, said
+    return output
+
+
 def main():
     if not shutil.which("strace"):
         skip("strace is not installed")
     seconds = pick(10, 3)
-    calls, output = watched("perf_ring_load", seconds)
-    print(output)
-    assert not calls, f"{len(calls)} system calls on the core: {calls[:10]}"
-    rate = figure(output, "requests/s")
-    assert rate > 0 and figure(output, "fetched bytes/s") > 0, output
-
-    calls, _ = watched("perf_ring_load", SHORT_S, "--epoll")
+    alone = check(Alone, seconds)
+    joined = check(Joined, seconds)
+    calls, _ = watched(Alone, "perf_ring_load", SHORT_S, "--epoll")
     assert not calls, f"{len(calls)} system calls on the core with epoll: {calls[:10]}"
-
-    with Load("perf_ring_load_guarded", seconds) as load:
-        assert load.wait_end() == 0, load.output()
-
-    calls, _ = watched("perf_ring_load_syscall", SHORT_S)
-    assert calls, "a core that calls the kernel was not noticed"
-    with Load("perf_ring_load_allocates", SHORT_S) as load:
-        assert load.wait_end() == -signal.SIGABRT, "a core that allocates was not noticed"
-        assert "malloc: called on a poll core" in load.output(), load.output()
-    print(f"0 system calls in {seconds} s, no allocation; {rate:.0f} requests/s, "
-          f"{figure(output, 'cycles per request'):.0f} cycles per request")
+    print(f"0 system calls in {seconds} s, no allocation; over net_ring "
+          f"{figure(alone, 'requests/s'):.0f} requests/s, "
+          f"{figure(alone, 'cycles per request'):.0f} cycles per request; over memif "
+          f"{figure(joined, 'answers/s'):.0f} answers/s")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making and ending of a data plane over a net_ring pair; see ring_broker.h. */
+/* Making and ending of a data plane over a port; see ring_broker.h. */
 #include "tests/perf/ring_broker.h"
 
 #include <ftw.h>
@@ -55,14 +55,14 @@ void ring_address(uint32_t address, uint8_t ret_bytes[16])
     }
 }
 
-struct mill_port *ring_port_open(const char *pair, int side, struct mill_arena *arena,
+struct mill_port *ring_port_open(const char *device, int32_t node_id, struct mill_arena *arena,
                                  struct mill_loans *const *loans)
 {
     struct mill_report report = {""};
     struct mill_port *port = NULL;
-    struct mill_port_options options = {.mtu = 1500, .queues = 1, .node_id = NODE_ID};
-    snprintf(options.name, sizeof(options.name), "ring%d", side);
-    snprintf(options.device, sizeof(options.device), "net_ring_pair:%s:%d", pair, side);
+    struct mill_port_options options = {
+        .name = "ring", .mtu = 1500, .queues = 1, .node_id = node_id};
+    snprintf(options.device, sizeof(options.device), "%s", device);
     ring_need(mill_port_open(&options, arena, loans, &port, &report), "port", &report);
     return port;
 }
@@ -170,14 +170,19 @@ static void arena_make(struct ring_broker *broker)
     broker->loans_of_queues[0] = &broker->loans;
 }
 
+void ring_memory_dir(char ret_dir[RING_DIR_BYTES])
+{
+    snprintf(ret_dir, RING_DIR_BYTES, "/dev/shm/millrace-ring-%d-XXXXXX", (int)getpid());
+    MILL_ASSERT(mkdtemp(ret_dir) != NULL);
+}
+
 static void dirs_make(struct ring_broker *broker)
 {
     const char *tmp = getenv("TMPDIR");
-    snprintf(broker->shm_dir, sizeof(broker->shm_dir), "/dev/shm/millrace-ring-%d-XXXXXX",
-             (int)getpid());
+    ring_memory_dir(broker->shm_dir);
     snprintf(broker->log_dir, sizeof(broker->log_dir), "%.128s/millrace-ring-%d-XXXXXX",
              tmp && *tmp ? tmp : "/var/tmp", (int)getpid());
-    MILL_ASSERT(mkdtemp(broker->shm_dir) != NULL && mkdtemp(broker->log_dir) != NULL);
+    MILL_ASSERT(mkdtemp(broker->log_dir) != NULL);
     broker->log_dirs[0] = broker->log_dir;
 }
 
@@ -281,12 +286,12 @@ static void ksock_make(struct ring_broker *broker, enum mill_ksock_engine engine
     ring_need(mill_ksock_watch(broker->core.ksock, broker->core.bell.fd), "watch", NULL);
 }
 
-static void net_make(struct ring_broker *broker, const char *pair)
+static void net_make(struct ring_broker *broker, const char *device)
 {
     struct mill_report report = {""};
     struct mill_port_info info;
     uint8_t address[16];
-    broker->port = ring_port_open(pair, 0, broker->arena, broker->loans_of_queues);
+    broker->port = ring_port_open(device, NODE_ID, broker->arena, broker->loans_of_queues);
     mill_port_info(broker->port, &info);
     struct mill_net_config config = {
         .address = RING_BROKER_ADDRESS,
@@ -311,7 +316,7 @@ static void net_make(struct ring_broker *broker, const char *pair)
     ring_need(maker->ops->listen(maker, address, RING_BROKER_PORT, 0, &report), "listen", &report);
 }
 
-void ring_broker_open(struct ring_broker *broker, const char *pair, const char *topic,
+void ring_broker_open(struct ring_broker *broker, const char *device, const char *topic,
                       uint32_t partitions, enum mill_ksock_engine engine)
 {
     *broker = (struct ring_broker){0};
@@ -322,7 +327,7 @@ void ring_broker_open(struct ring_broker *broker, const char *pair, const char *
     arena_make(broker);
     core_make(broker);
     ksock_make(broker, engine);
-    net_make(broker, pair);
+    net_make(broker, device);
 }
 
 void ring_broker_run(struct ring_broker *broker, uint32_t cpu)
@@ -348,6 +353,11 @@ static int remove_one(const char *path, const struct stat *status, int type, str
     return remove(path);
 }
 
+void ring_remove_dir(const char *dir)
+{
+    nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 void ring_broker_close(struct ring_broker *broker)
 {
     mill_core_thread_stop(&broker->core);
@@ -368,7 +378,7 @@ void ring_broker_close(struct ring_broker *broker)
     free(broker->ipc);
     free(broker->counters);
     free(broker->map_memory);
-    nftw(broker->shm_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    nftw(broker->log_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+    ring_remove_dir(broker->shm_dir);
+    ring_remove_dir(broker->log_dir);
     MILL_ASSERT(written); /* a clean stop leaves nothing dirty */
 }

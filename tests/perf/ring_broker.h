@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A whole data plane for load tests, in one process and without a supervisor: arena on tmpfs, log
  * files in a folder of their own, a store on its thread, a core in `busy` mode on its thread and
- * CPU, and below it our TCP on side 0 of a net_ring pair. The threads are the ones that millraced
- * runs (dataplane/core/thread.c). Control is played at start: a cluster record, one topic.
+ * CPU, and below it our TCP on a port without a kernel: side 0 of a net_ring pair, or a memif. The
+ * threads are the ones that millraced runs (dataplane/core/thread.c). Control is played at start: a
+ * cluster record, one topic.
  *
  * Main thread only; whatever cannot be made ends the program with its reason. */
 #ifndef MILL_TESTS_PERF_RING_BROKER_H
@@ -17,11 +18,12 @@ enum {
     RING_CLIENT_ADDRESS = 0xc6120002,
     RING_PREFIX_BITS = 24,
     RING_BROKER_PORT = 9092,
+    RING_DIR_BYTES = 64,
 };
 
 struct ring_broker {
-    char shm_dir[64];  /* arena, on tmpfs */
-    char log_dir[192]; /* files, where temporary files go */
+    char shm_dir[RING_DIR_BYTES]; /* arena, on tmpfs */
+    char log_dir[192];            /* files, where temporary files go */
     const char *log_dirs[1];
     struct mill_arena *arena;
     struct mill_loans loans;
@@ -42,7 +44,7 @@ struct ring_broker {
 
 /* Takes everything and publishes the topic; nothing runs yet. EAL is started. engine is that of the
  * core's kernel sockets, which have no listener here but a place in the turn, as in millraced. */
-void ring_broker_open(struct ring_broker *broker, const char *pair, const char *topic,
+void ring_broker_open(struct ring_broker *broker, const char *device, const char *topic,
                       uint32_t partitions, enum mill_ksock_engine engine);
 /* Starts both threads and waits until every partition is served. */
 void ring_broker_run(struct ring_broker *broker, uint32_t cpu);
@@ -51,9 +53,12 @@ void ring_broker_close(struct ring_broker *broker);
 
 /* An address as streams have it. */
 void ring_address(uint32_t address, uint8_t ret_bytes[16]);
-/* Opens one side of the pair. */
-struct mill_port *ring_port_open(const char *pair, int side, struct mill_arena *arena,
+/* Opens one end. node_id: another one at each end, as addresses are made from it. */
+struct mill_port *ring_port_open(const char *device, int32_t node_id, struct mill_arena *arena,
                                  struct mill_loans *const *loans);
+/* An empty folder on tmpfs named after this process, and its end. */
+void ring_memory_dir(char ret_dir[RING_DIR_BYTES]);
+void ring_remove_dir(const char *dir);
 /* Ends the program when r is negative. */
 void ring_need(int r, const char *what, const struct mill_report *report);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A Kafka client that is nothing but load: our TCP on side 1 of a net_ring pair, its own small
+/* A Kafka client that is nothing but load: our TCP on the other end of the port, its own small
  * arena, and four kinds of connection over it. Frames are made and read by hand, independent of
  * the codec under test; every answer and every fetched byte is compared with what must be there.
  *
@@ -84,7 +84,7 @@ struct ring_client {
 };
 
 /* Main thread: takes everything. dir is an empty folder on tmpfs. */
-void ring_client_open(struct ring_client *client, const char *dir, const char *pair,
+void ring_client_open(struct ring_client *client, const char *dir, const char *device,
                       const char *topic);
 /* Client's thread: connects all, loads the broker until the time is over, waits for the last
  * answers and closes. started is called when all are connected, ended before they are closed. */

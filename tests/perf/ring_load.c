@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Load on one core in `busy` mode over a net_ring pair, the client's stack on a thread of its own:
+/* Load on one core in `busy` mode over a port without a kernel. In one process, a net_ring pair:
  *
  *   main thread | store thread | core thread (last CPU) <- net_ring pair -> client thread (first)
  *
  *   ring_load [--seconds N] [--mib-per-second N] [--epoll]
  *
+ * or in two, joined by a memif; the broker ends at SIGTERM, the client by itself:
+ *
+ *   ring_load --broker DEVICE [--epoll]
+ *   ring_load --client DEVICE [--seconds N] [--mib-per-second N]
+ *
  * Prints the id of each thread before the load, so that another process can watch them, and rates
  * and cycles behind it. Every answer and every fetched byte is checked. tests/perf/no_syscall.py
  * judges; this program only fails when something is wrong with the answers. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <x86intrin.h>
@@ -29,7 +34,8 @@ enum {
     SETTLE_TRIES = 100,
 };
 
-static const char pair_name[] = "load";
+static const char pair_broker[] = "net_ring_pair:load:0";
+static const char pair_client[] = "net_ring_pair:load:1";
 static const char topic_name[] = "ring";
 
 /* Counters of the core at one moment of the load. */
@@ -45,9 +51,14 @@ struct sample {
 };
 
 struct load {
+    /* Devices of this process's ends; NULL: another process has it. */
+    const char *broker_device;
+    const char *client_device;
+    enum mill_ksock_engine engine;
+    uint64_t mib_per_s;
     struct ring_broker broker;
     struct ring_client client;
-    char client_dir[96];
+    char client_dir[RING_DIR_BYTES];
     uint64_t duration_ns;
     uint32_t client_cpu;
     struct sample begin;
@@ -76,6 +87,9 @@ static uint64_t faults_read(const struct load *load)
 static struct sample sample_take(const struct load *load)
 {
     const struct mill_shared_core *shared = load->broker.core.shared;
+    if (!load->broker_device) {
+        return (struct sample){.mono_ns = mill_now_read().mono_ns, .totals = load->client.totals};
+    }
     return (struct sample){
         .tsc = __rdtsc(),
         .mono_ns = mill_now_read().mono_ns,
@@ -135,7 +149,26 @@ static void cpus_choose(uint32_t *ret_first, uint32_t *ret_last)
     }
 }
 
-static void figures_print(const struct load *load)
+static void client_print(const struct load *load)
+{
+    const struct sample *from = &load->begin;
+    const struct sample *to = &load->end;
+    double seconds = (double)(to->mono_ns - from->mono_ns) / 1e9;
+    double produced = (double)(to->totals.produced - from->totals.produced);
+    uint64_t fetches = to->totals.fetches - from->totals.fetches;
+    uint64_t empty = to->totals.fetches_empty - from->totals.fetches_empty;
+    printf("seconds             %10.2f\n", seconds);
+    printf("answers/s           %10.0f   produce %.0f fetch %.0f (%llu empty)\n",
+           (produced + (double)fetches) / seconds, produced / seconds, (double)fetches / seconds,
+           (unsigned long long)empty);
+    printf("visits/s            %10.0f   connect, versions, metadata, close\n",
+           (double)(to->totals.visits - from->totals.visits) / seconds);
+    printf("produced bytes/s    %10.0f\n", produced * RING_BATCH_BYTES / seconds);
+    printf("fetched bytes/s     %10.0f\n",
+           (double)(to->totals.fetched_bytes - from->totals.fetched_bytes) / seconds);
+}
+
+static void core_print(const struct load *load)
 {
     const struct sample *from = &load->begin;
     const struct sample *to = &load->end;
@@ -145,16 +178,7 @@ static void figures_print(const struct load *load)
     double busy = (double)(to->busy_ns - from->busy_ns) / (double)(to->mono_ns - from->mono_ns);
     double produced = (double)(to->totals.produced - from->totals.produced);
     double fetched = (double)(to->totals.fetched_bytes - from->totals.fetched_bytes);
-    uint64_t fetches = to->totals.fetches - from->totals.fetches;
-    uint64_t empty = to->totals.fetches_empty - from->totals.fetches_empty;
-    printf("seconds             %10.2f\n", seconds);
-    printf("requests/s          %10.0f   produce %.0f fetch %.0f (%llu empty)\n",
-           requests / seconds, produced / seconds, (double)fetches / seconds,
-           (unsigned long long)empty);
-    printf("visits/s            %10.0f   connect, versions, metadata, close\n",
-           (double)(to->totals.visits - from->totals.visits) / seconds);
-    printf("produced bytes/s    %10.0f\n", produced * RING_BATCH_BYTES / seconds);
-    printf("fetched bytes/s     %10.0f\n", fetched / seconds);
+    printf("requests/s          %10.0f\n", requests / seconds);
     printf("cold reads          %10llu   fetches that the store's thread read from files\n",
            (unsigned long long)(to->cold_reads - from->cold_reads));
     printf("page faults         %10llu   tables of the core that were touched for the first time\n",
@@ -179,26 +203,57 @@ static void quiet_wait(const struct load *load)
     }
 }
 
-static void run(struct load *load, uint64_t mib_per_s, enum mill_ksock_engine engine)
+static void broker_start(struct load *load, uint32_t cpu)
+{
+    ring_broker_open(&load->broker, load->broker_device, topic_name, RING_PARTITIONS, load->engine);
+    ring_broker_run(&load->broker, cpu);
+    printf("core tid=%u cpu=%u\nmain tid=%d\n",
+           atomic_load_explicit(&load->broker.core.shared->tid, memory_order_relaxed), cpu,
+           (int)gettid());
+    fflush(stdout);
+}
+
+static void client_load(struct load *load)
 {
     pthread_t thread;
-    uint32_t core_cpu = 0;
-    cpus_choose(&load->client_cpu, &core_cpu);
-    ring_broker_open(&load->broker, pair_name, topic_name, RING_PARTITIONS, engine);
-    snprintf(load->client_dir, sizeof(load->client_dir), "%s/client", load->broker.shm_dir);
-    MILL_ASSERT_EQ(mkdir(load->client_dir, 0700), 0);
-    ring_client_open(&load->client, load->client_dir, pair_name, topic_name);
-    load->client.produce_bytes_per_s = mib_per_s << 20;
-    ring_broker_run(&load->broker, core_cpu);
-    printf("core tid=%u cpu=%u\nmain tid=%d\n",
-           atomic_load_explicit(&load->broker.core.shared->tid, memory_order_relaxed), core_cpu,
-           (int)gettid());
     MILL_ASSERT_EQ(pthread_create(&thread, NULL, client_run, load), 0);
     pthread_join(thread, NULL);
-    quiet_wait(load);
-    figures_print(load);
-    ring_broker_close(&load->broker);
-    ring_client_close(&load->client);
+    client_print(load);
+}
+
+static void run(struct load *load)
+{
+    uint32_t core_cpu = 0;
+    sigset_t end;
+    int number = 0;
+    sigemptyset(&end);
+    sigaddset(&end, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &end, NULL);
+    cpus_choose(&load->client_cpu, &core_cpu);
+    if (load->client_device) {
+        ring_memory_dir(load->client_dir);
+        ring_client_open(&load->client, load->client_dir, load->client_device, topic_name);
+        load->client.produce_bytes_per_s = load->mib_per_s << 20;
+    }
+    if (load->broker_device) {
+        broker_start(load, core_cpu);
+    }
+    if (load->client_device) {
+        client_load(load);
+    } else {
+        sigwait(&end, &number);
+    }
+    if (load->broker_device) {
+        quiet_wait(load);
+        if (load->client_device) {
+            core_print(load);
+        }
+        ring_broker_close(&load->broker);
+    }
+    if (load->client_device) {
+        ring_client_close(&load->client);
+        ring_remove_dir(load->client_dir);
+    }
 }
 
 static bool number(const char *text, uint64_t max, uint64_t *ret_value)
@@ -209,34 +264,51 @@ static bool number(const char *text, uint64_t max, uint64_t *ret_value)
     return end != text && *end == '\0' && value > 0 && value <= max;
 }
 
+static bool options_read(struct load *load, int argc, char **argv)
+{
+    uint64_t seconds = SECONDS;
+    load->mib_per_s = MIB_PER_S;
+    load->engine = MILL_KSOCK_AUTO;
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--epoll") == 0) {
+            load->engine = MILL_KSOCK_EPOLL;
+            continue;
+        }
+        bool sound = (strcmp(argv[i], "--seconds") == 0 && number(value, SECONDS_MAX, &seconds)) ||
+                     (strcmp(argv[i], "--mib-per-second") == 0 &&
+                      number(value, UINT32_MAX, &load->mib_per_s));
+        if (strcmp(argv[i], "--broker") == 0) {
+            load->broker_device = value;
+        } else if (strcmp(argv[i], "--client") == 0) {
+            load->client_device = value;
+        } else if (!sound) {
+            return false;
+        }
+        i++;
+    }
+    load->duration_ns = seconds * MILL_NS_PER_S;
+    if (!load->broker_device && !load->client_device) {
+        load->broker_device = pair_broker;
+        load->client_device = pair_client;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
     static struct load load;
-    enum mill_ksock_engine engine = MILL_KSOCK_AUTO;
-    uint64_t seconds = SECONDS;
-    uint64_t mib_per_s = MIB_PER_S;
-    bool sound = true;
-    for (int i = 1; sound && i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--epoll") == 0) {
-            engine = MILL_KSOCK_EPOLL;
-            continue;
-        }
-        sound = (strcmp(argv[i], "--seconds") == 0 && number(value, SECONDS_MAX, &seconds)) ||
-                (strcmp(argv[i], "--mib-per-second") == 0 && number(value, UINT32_MAX, &mib_per_s));
-        i++;
-    }
-    if (!sound) {
-        fprintf(stderr, "usage: ring_load [--seconds N] [--mib-per-second N] [--epoll]\n");
-        return 2;
-    }
     char prefix[32];
     struct mill_report report = {""};
+    if (!options_read(&load, argc, argv)) {
+        fprintf(stderr, "usage: ring_load [--broker DEVICE | --client DEVICE] [--seconds N] "
+                        "[--mib-per-second N] [--epoll]\n");
+        return 2;
+    }
     snprintf(prefix, sizeof(prefix), "mill-ring-load-%d", (int)getpid());
     struct mill_eal_options options = {.file_prefix = prefix, .memory_mb = EAL_MB};
     ring_need(mill_eal_start(&options, &report), "EAL", &report);
-    load.duration_ns = seconds * MILL_NS_PER_S;
-    run(&load, mib_per_s, engine);
+    run(&load);
     mill_eal_stop();
     return 0;
 }
