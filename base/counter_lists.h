@@ -89,7 +89,10 @@
     X(log_bytes_out, "record-batch bytes given to fetches")                                        \
     X(batches_in, "record batches appended")                                                       \
     X(batches_refused, "record batches refused")                                                   \
-    X(cold_reads, "fetches served from files")
+    X(cold_reads, "fetches served from files")                                                     \
+    X(stalls, "times the core made no turn for 10 ms or longer while it was awake")                \
+    X(stalled_ns, "time of these")                                                                 \
+    X(stall_max_ns, "the longest of them")
 
 /* One listener on one core; record-batch bytes, as contract says. */
 #define MILL_LISTENER_COUNTERS(X)                                                                  \
@@ -102,5 +105,39 @@
     X(accepted, "connections accepted")                                                            \
     X(refused, "connections refused at a limit")                                                   \
     X(connections, "connections open now")
+
+/* Who took a core off its CPU, as bpf/jitter.bpf.c saw it; 0 where it may not be watched. */
+#define MILL_JITTER_COUNTERS(X)                                                                    \
+    X(stolen_ns, "time in which the core could have run but others had its CPU")                   \
+    X(stolen_count, "times it was taken off")                                                      \
+    X(stolen_max_ns, "the longest of them")                                                        \
+    X(unnamed_ns, "of this, by takers that found no room in the table, or had to leave it")        \
+    X(table_full, "times the table had no room for a taker")                                       \
+    X(map_full, "times the kernel's table had none")
+
+/* The control process: its rings, then what it decides. */
+#define MILL_CONTROL_COUNTERS(X)                                                                   \
+    X(requests, "frames taken from cores")                                                         \
+    X(requests_stale, "frames of a dead millraced, dropped")                                       \
+    X(requests_bad, "malformed messages on a frame ring")                                          \
+    X(requests_full, "turns in which frames had to stay in a ring because too many waited")        \
+    X(answers, "answers given to cores")                                                           \
+    X(answers_closed, "of these, connections to be closed: malformed or over a limit")             \
+    X(answers_late, "answers dropped because the core's deadline had passed")                      \
+    X(answer_ring_full, "times an answer had to wait for room in a ring or scratch slot")          \
+    X(events, "events taken from cores")                                                           \
+    X(events_stale, "events of a dead millraced, dropped")                                         \
+    X(commands_full, "times a command found its ring full")                                        \
+    X(attaches, "times another millraced was attached to")
+
+#define MILL_CONTROLLER_COUNTERS(X)                                                                \
+    X(topics_created, "topics created")                                                            \
+    X(topics_deleted, "topics deleted")                                                            \
+    X(topics_gone, "deleted topics whose files are gone")                                          \
+    X(topics_full, "topics refused: as many as there may be")                                      \
+    X(partitions_full, "topics refused: as many partitions as there may be")                       \
+    X(map_full, "times the partition map had no room")                                             \
+    X(store_failed, "failed writes of metadata")                                                   \
+    X(id_blocks, "blocks of producer ids given to cores")
 
 #endif

@@ -85,6 +85,41 @@ static json_t *stages_json(const struct mill_shared_core *core)
     return object;
 }
 
+/* Who had the core's CPU while the core could have run; most time first. */
+static json_t *stolen_json(const struct mill_shared_jitter *jitter)
+{
+    static const char *const kinds[MILL_TAKER_KIND_COUNT] = {"thread", "nobody", "softirq",
+                                                             "interrupt"};
+    json_t *object = json_object();
+    json_t *by = json_array();
+#define ADD_COUNTER(name, help)                                                                    \
+    json_object_set_new(object, #name, number(mill_counter_get(&jitter->name)));
+    MILL_JITTER_COUNTERS(ADD_COUNTER)
+#undef ADD_COUNTER
+    for (uint32_t i = 0; i < MILL_COUNTERS_TAKERS_MAX; i++) {
+        const struct mill_shared_taker *taker = &jitter->takers[i];
+        uint64_t count = mill_counter_get(&taker->count);
+        uint64_t time_ns = mill_counter_get(&taker->time_ns);
+        size_t at = 0;
+        if (count == 0) {
+            continue;
+        }
+        while (at < json_array_size(by) && (uint64_t)json_integer_value(json_object_get(
+                                               json_array_get(by, at), "time_ns")) >= time_ns) {
+            at++;
+        }
+        json_array_insert_new(by, at,
+                              json_pack("{s:o, s:i, s:s, s:o, s:o, s:o}", "name",
+                                        text_of(taker->name, sizeof(taker->name)), "pid",
+                                        (int)taker->pid, "kind",
+                                        kinds[MILL_MIN(taker->kind, MILL_TAKER_KIND_COUNT - 1u)],
+                                        "time_ns", number(time_ns), "count", number(count),
+                                        "max_ns", number(mill_counter_get(&taker->max_ns))));
+    }
+    json_object_set_new(object, "by", by);
+    return object;
+}
+
 static json_t *core_json(const struct mill_counters *counters, uint32_t index,
                          const struct sample *before, const struct sample *after)
 {
@@ -102,6 +137,7 @@ static json_t *core_json(const struct mill_counters *counters, uint32_t index,
     MILL_CORE_COUNTERS(ADD_COUNTER)
 #undef ADD_COUNTER
     json_object_set_new(object, "stages", stages_json(core));
+    json_object_set_new(object, "stolen", stolen_json(&core->jitter));
     return object;
 }
 
@@ -227,9 +263,17 @@ static json_t *status_json(const struct instance *instance)
     json_object_set_new(root, "ports", ports);
     json_object_set_new(root, "tcp", tcp_json(counters));
     memory_and_log(counters, root);
+    json_object_set_new(root, "jitter",
+                        json_pack("{s:o}", "state",
+                                  text_of(counters->jitter_state, sizeof(counters->jitter_state))));
     const struct mill_ipc_segment *ipc = instance->ipc;
-    json_object_set_new(root, "control",
-                        process_json(instance->control, ipc ? &ipc->control : NULL));
+    json_t *control = process_json(instance->control, ipc ? &ipc->control : NULL);
+#define ADD_COUNTER(name, help)                                                                    \
+    json_object_set_new(control, #name, number(mill_counter_get(&counters->control.name)));
+    MILL_CONTROL_COUNTERS(ADD_COUNTER)
+    MILL_CONTROLLER_COUNTERS(ADD_COUNTER)
+#undef ADD_COUNTER
+    json_object_set_new(root, "control", control);
     json_object_set_new(root, "dataplane",
                         process_json(instance->dataplane, ipc ? &ipc->dataplane : NULL));
     json_object_set_new(root, "supervisor", json_pack("{s:i}", "pid", (int)instance->supervisor));

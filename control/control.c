@@ -61,6 +61,7 @@ struct mill_control {
     struct mill_admin_request **last;
     uint32_t waiting_count;
     struct mill_control_counters counters;
+    struct mill_shared_control *shared;
     struct mill_log_limit limit;
     uint32_t cores_count;
     struct control_core cores[];
@@ -110,6 +111,7 @@ int mill_control_open(const struct mill_control_options *options, struct mill_co
     control->map = options->map;
     control->segment = options->segment;
     control->segment_bytes = options->segment_bytes;
+    control->shared = options->shared;
     control->cores_count = cores_count;
     control->last = &control->first;
     control->looked = calloc(LOOKING_EVENTS_MAX, sizeof(*control->looked));
@@ -529,6 +531,24 @@ static void ring_bells(struct mill_control *control)
     }
 }
 
+static void publish(const struct mill_control *control)
+{
+    struct mill_shared_control *shared = control->shared;
+#ifdef MILL_MUTANT_CONTROL_UNPUBLISHED
+    shared = NULL;
+#endif
+    if (!shared) {
+        return;
+    }
+#define MILL_CONTROL_PUBLISH(name, help) mill_counter_set(&shared->name, control->counters.name);
+#define MILL_CONTROLLER_PUBLISH(name, help)                                                        \
+    mill_counter_set(&shared->name, control->controller.counters.name);
+    MILL_CONTROL_COUNTERS(MILL_CONTROL_PUBLISH)
+    MILL_CONTROLLER_COUNTERS(MILL_CONTROLLER_PUBLISH)
+#undef MILL_CONTROL_PUBLISH
+#undef MILL_CONTROLLER_PUBLISH
+}
+
 int mill_control_step(struct mill_control *control, const struct mill_now *now,
                       uint64_t *ret_next_ns, struct mill_report *report)
 {
@@ -566,6 +586,7 @@ int mill_control_step(struct mill_control *control, const struct mill_now *now,
         control->again_ns = now_ns + AGAIN_NS;
     }
     ring_bells(control);
+    publish(control);
     *ret_next_ns = more ? now_ns : next_ns;
     return 0;
 }

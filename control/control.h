@@ -9,21 +9,9 @@
 
 #include "base/clock.h"
 #include "control/controller/controller.h"
+#include "ipc/counters.h"
 
-#define MILL_CONTROL_COUNTERS(X)                                                                   \
-    X(requests, "frames taken from cores")                                                         \
-    X(requests_stale, "frames of a dead millraced, dropped")                                       \
-    X(requests_bad, "malformed messages on a frame ring")                                          \
-    X(requests_full, "turns in which frames had to stay in a ring because too many waited")        \
-    X(answers, "answers given to cores")                                                           \
-    X(answers_closed, "of these, connections to be closed: malformed or over a limit")             \
-    X(answers_late, "answers dropped because the core's deadline had passed")                      \
-    X(answer_ring_full, "times an answer had to wait for room in a ring or scratch slot")          \
-    X(events, "events taken from cores")                                                           \
-    X(events_stale, "events of a dead millraced, dropped")                                         \
-    X(commands_full, "times a command found its ring full")                                        \
-    X(attaches, "times another millraced was attached to")
-
+/* The list is MILL_CONTROL_COUNTERS in base/counter_lists.h. */
 struct mill_control_counters {
 #define MILL_CONTROL_COUNTER(name, help) uint64_t name;
     MILL_CONTROL_COUNTERS(MILL_CONTROL_COUNTER)
@@ -36,7 +24,8 @@ struct mill_control_options {
     struct mill_map *map;
     struct mill_ipc_segment *segment; /* checked */
     uint64_t segment_bytes;
-    const int *core_bells; /* eventfd of each core's bell */
+    const int *core_bells;              /* eventfd of each core's bell */
+    struct mill_shared_control *shared; /* where the counters are shown; NULL: nowhere */
     mill_control_random random;
     void *random_context;
 };

@@ -265,6 +265,13 @@ static int open_control(struct program *program, const struct mill_config *confi
         mill_map_open(map, map_bytes, &program->map) < 0) {
         return fail_start("the shared memory is not of this version", NULL);
     }
+    uint64_t counters_bytes = 0;
+    struct mill_counters *counters = map_fd(fds, "counters", &counters_bytes);
+    if (!counters || mill_counters_check(counters, counters_bytes) < 0) {
+        return fail_start("counters is missing in " MILL_FDS_VARIABLE ", or of another version",
+                          NULL);
+    }
+    options.shared = &counters->control;
     options.map = program->map;
     for (uint32_t i = 0; i < options.segment->cores_count; i++) {
         char name[32];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counters and stage histograms in shared memory: millraced writes, everyone may read. Each word
- * has one writer, which stores relaxed; a reader sees values a moment old and never waits.
+/* Counters and stage histograms in shared memory: millraced writes its own, control its own,
+ * everyone may read. Each word has one writer, which stores relaxed; a reader sees values a moment
+ * old and never waits.
  *
- *   | header | cores[] | ports[] |
+ *   | header | listeners[] | ports[] | control | cores[] |
  */
 #ifndef MILL_IPC_COUNTERS_H
 #define MILL_IPC_COUNTERS_H
@@ -15,8 +16,9 @@
 
 enum {
     MILL_COUNTERS_MAGIC = 0x4d4c4354, /* "MLCT" */
-    MILL_COUNTERS_VERSION = 1,
+    MILL_COUNTERS_VERSION = 2,
     MILL_COUNTERS_PORTS_MAX = 8,
+    MILL_COUNTERS_TAKERS_MAX = 16, /* remembered per core; the least ones make room */
 };
 
 /* Where a request's time goes; each is measured from the stage before. */
@@ -46,6 +48,34 @@ struct mill_shared_net {
     MILL_NET_COUNTERS(MILL_COUNTER_WORD)
 };
 
+/* What took a core's CPU. */
+enum mill_taker_kind {
+    MILL_TAKER_THREAD, /* a thread: pid is its process, name the thread's */
+    MILL_TAKER_IDLE, /* nobody ran: the core was throttled (CPU quota), or the machine itself was */
+    MILL_TAKER_SOFTIRQ, /* pid is the vector */
+    MILL_TAKER_IRQ,     /* pid is the line */
+    MILL_TAKER_KIND_COUNT,
+};
+
+/* A culprit. count 0: no entry. The writer is millraced's main thread. */
+struct mill_shared_taker {
+    char name[16];
+    _Atomic uint32_t pid;
+    _Atomic uint32_t kind;
+    _Atomic uint64_t time_ns;
+    _Atomic uint64_t count;
+    _Atomic uint64_t max_ns;
+};
+
+struct mill_shared_jitter {
+    MILL_SPACED MILL_JITTER_COUNTERS(
+        MILL_COUNTER_WORD) struct mill_shared_taker takers[MILL_COUNTERS_TAKERS_MAX];
+};
+
+struct mill_shared_control {
+    MILL_SPACED MILL_CONTROL_COUNTERS(MILL_COUNTER_WORD) MILL_CONTROLLER_COUNTERS(MILL_COUNTER_WORD)
+};
+
 struct mill_shared_core {
     MILL_SPACED _Atomic uint32_t cpu;
     _Atomic uint32_t tid;
@@ -53,6 +83,7 @@ struct mill_shared_core {
     struct mill_shared_net net; /* sum over the core's port queues */
     struct mill_shared_listener listeners[MILL_MAP_LISTENERS_MAX];
     struct mill_hist stages[MILL_STAGE_API_COUNT][MILL_STAGE_COUNT];
+    struct mill_shared_jitter jitter; /* the main thread's words */
 };
 
 struct mill_shared_port {
@@ -82,8 +113,10 @@ struct mill_counters {
     uint32_t reserved;
     _Atomic uint64_t start_wall_ms;
     _Atomic uint64_t arena_bytes;
+    char jitter_state[128]; /* "watching", or why not */
     struct mill_shared_listener_info listeners[MILL_MAP_LISTENERS_MAX];
     struct mill_shared_port ports[MILL_COUNTERS_PORTS_MAX];
+    struct mill_shared_control control;
     struct mill_shared_core cores[];
 };
 

@@ -6,6 +6,7 @@
 #ifndef MILL_CONTROL_CONTROLLER_CONTROLLER_H
 #define MILL_CONTROL_CONTROLLER_CONTROLLER_H
 
+#include "base/counter_lists.h"
 #include "config/config.h"
 #include "control/controller/topics.h"
 #include "control/pool.h"
@@ -17,18 +18,9 @@ enum {
     MILL_CONTROL_ID_BLOCK = 1000,
 };
 
-#define MILL_CONTROLLER_COUNTERS(X)                                                                \
-    X(topics_created)                                                                              \
-    X(topics_deleted)                                                                              \
-    X(topics_gone)                                                                                 \
-    X(topics_full)                                                                                 \
-    X(partitions_full)                                                                             \
-    X(map_full)                                                                                    \
-    X(store_failed)                                                                                \
-    X(id_blocks)
-
+/* The list is MILL_CONTROLLER_COUNTERS in base/counter_lists.h. */
 struct mill_controller_counters {
-#define MILL_CONTROLLER_COUNTER(name) uint64_t name;
+#define MILL_CONTROLLER_COUNTER(name, help) uint64_t name;
     MILL_CONTROLLER_COUNTERS(MILL_CONTROLLER_COUNTER)
 #undef MILL_CONTROLLER_COUNTER
 };

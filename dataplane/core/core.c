@@ -374,6 +374,13 @@ void mill_core_time(struct mill_core *core, uint64_t busy_ns, uint64_t asleep_ns
     core->words.asleep_ns += asleep_ns;
 }
 
+void mill_core_stalled(struct mill_core *core, uint64_t stall_ns)
+{
+    core->words.stalls++;
+    core->words.stalled_ns += stall_ns;
+    core->words.stall_max_ns = MILL_MAX(core->words.stall_max_ns, stall_ns);
+}
+
 struct mill_map *mill_core_map(struct mill_core *core)
 {
     return core->map;

@@ -99,6 +99,8 @@ void mill_core_publish(struct mill_core *core, struct mill_now now);
 
 /* The driver tells how its time went. */
 void mill_core_time(struct mill_core *core, uint64_t busy_ns, uint64_t asleep_ns);
+/* The same about a time awake in which no turn ended. */
+void mill_core_stalled(struct mill_core *core, uint64_t stall_ns);
 
 struct mill_map *mill_core_map(struct mill_core *core);
 uint32_t mill_core_index(const struct mill_core *core);

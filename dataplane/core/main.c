@@ -13,6 +13,7 @@
 
 #include "base/log_line.h"
 #include "dataplane/core/plane_parts.h"
+#include "dataplane/core/stall_watch.h"
 
 enum {
     EXIT_FAILED = 1,
@@ -77,6 +78,27 @@ static bool cluster_wait(struct mill_plane *plane, int signals, pid_t parent)
     return true;
 }
 
+/* Until a stop is asked for. */
+static void watch(struct mill_plane *plane, int signals, pid_t parent)
+{
+    struct mill_stall_watch *stalls = NULL;
+    bool told = false;
+    while (!stop_wanted(signals, told ? LOOK_MS : START_LOOK_MS, parent)) {
+        if (!told && mill_plane_ready(plane)) {
+            mill_plane_publish(plane);
+            stalls = mill_stall_watch_open(plane->config, plane->counters, plane->ipc,
+                                           plane->cores_count);
+            atomic_store_explicit(&plane->ipc->dataplane.serving, 1, memory_order_release);
+            mill_log_line(MILL_LEVEL_INFO, "plane.serving", "cores=%u ports=%u", plane->cores_count,
+                          plane->ports_count);
+            told = true;
+        }
+        mill_plane_publish(plane);
+        mill_stall_watch_look(stalls, mill_now_read().mono_ns);
+    }
+    mill_stall_watch_close(stalls);
+}
+
 static int serve(struct mill_plane *plane, int signals, pid_t parent, struct mill_report *report)
 {
     if (!cluster_wait(plane, signals, parent)) {
@@ -93,20 +115,8 @@ static int serve(struct mill_plane *plane, int signals, pid_t parent, struct mil
         mill_log_line(MILL_LEVEL_ERROR, "plane.not-started", "%s", report->text);
         return EXIT_FAILED;
     }
-    bool told = false;
-    for (;;) {
-        if (stop_wanted(signals, told ? LOOK_MS : START_LOOK_MS, parent)) {
-            return 0;
-        }
-        if (!told && mill_plane_ready(plane)) {
-            mill_plane_publish(plane);
-            atomic_store_explicit(&plane->ipc->dataplane.serving, 1, memory_order_release);
-            mill_log_line(MILL_LEVEL_INFO, "plane.serving", "cores=%u ports=%u", plane->cores_count,
-                          plane->ports_count);
-            told = true;
-        }
-        mill_plane_publish(plane);
-    }
+    watch(plane, signals, parent);
+    return 0;
 }
 
 int main(int argc, char **argv)

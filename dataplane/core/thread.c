@@ -22,6 +22,7 @@ enum {
     SILENCE_NS = 1000000000,
     PUBLISH_NS = 10000000,
     WORKER_LOOK_NS = 100000,
+    STALL_NS = 10000000, /* no turn for so long: somebody else has the CPU */
     PAUSES = 32,
     BROKEN_TURNS = 1000, /* mutants misbehave once in so many turns */
 };
@@ -103,6 +104,20 @@ static inline void turn_broken(uint64_t turn)
 #endif
 }
 
+/* Awake since awake_ns without a turn ended. */
+static inline void stall_look(struct mill_core *core, uint64_t awake_ns, uint64_t now_ns)
+{
+#ifndef MILL_MUTANT_CORE_STALL_UNCOUNTED
+    if (MILL_UNLIKELY(now_ns - awake_ns >= STALL_NS)) {
+        mill_core_stalled(core, now_ns - awake_ns);
+    }
+#else
+    MILL_UNUSED(core);
+    MILL_UNUSED(awake_ns);
+    MILL_UNUSED(now_ns);
+#endif
+}
+
 static void *core_run(void *argument)
 {
     struct mill_core_thread *thread = argument;
@@ -117,6 +132,7 @@ static void *core_run(void *argument)
     struct mill_now now = mill_now_read();
     uint64_t last_work_ns = now.mono_ns;
     uint64_t published_ns = now.mono_ns;
+    uint64_t awake_ns = now.mono_ns; /* end of the last turn or sleep */
     uint64_t turns = 0;
     mill_alloc_guard_begin();
     while (!mill_core_stopped(core)) {
@@ -126,6 +142,8 @@ static void *core_run(void *argument)
         }
         uint32_t work = mill_core_step(core, now);
         struct mill_now after = mill_now_read();
+        stall_look(core, awake_ns, after.mono_ns);
+        awake_ns = after.mono_ns;
         if (work > 0) {
             mill_core_time(core, after.mono_ns - now.mono_ns, 0);
             last_work_ns = after.mono_ns;
@@ -150,6 +168,7 @@ static void *core_run(void *argument)
         uint64_t slept = nap(thread, idle_ns);
         mill_core_time(core, 0, slept);
         now = mill_now_read();
+        awake_ns = now.mono_ns;
     }
     mill_alloc_guard_end();
     mill_core_publish(core, now);

@@ -44,6 +44,7 @@ struct fake {
     int bell;
     struct mill_random random;
     struct mill_control *control;
+    struct mill_shared_control *shared;
     struct mill_now now;
     uint64_t incarnation;
     uint64_t ticket;
@@ -83,6 +84,7 @@ static inline int fake_start_control(struct fake *f, uint32_t pages_max)
                                            .segment = f->segment,
                                            .segment_bytes = f->segment_bytes,
                                            .core_bells = &f->bell,
+                                           .shared = f->shared,
                                            .random = fake_random,
                                            .random_context = &f->random};
     int rc = mill_meta_sqlite_open(f->file, pages_max, &options.meta, &report);
@@ -128,6 +130,7 @@ static inline void fake_open(struct fake *f, const char *const *sets, uint32_t s
     assert_int_equal(mill_map_open(f->map_memory, FAKE_MAP_BYTES, &f->map), 0);
     f->segment_bytes = mill_ipc_bytes(1, FAKE_SCRATCH_BYTES);
     f->segment = fake_memory(f->segment_bytes);
+    f->shared = fake_memory(sizeof(*f->shared));
     mill_ipc_format(f->segment, 1, FAKE_SCRATCH_BYTES);
     f->bell = eventfd(0, EFD_NONBLOCK);
     f->frame = malloc(FAKE_FRAME_BYTES);
@@ -146,6 +149,7 @@ static inline void fake_close(struct fake *f)
     mill_config_free(f->config);
     munmap(f->map_memory, FAKE_MAP_BYTES);
     munmap(f->segment, f->segment_bytes);
+    munmap(f->shared, sizeof(*f->shared));
     close(f->bell);
     free(f->frame);
     free(f->answer);

@@ -319,6 +319,7 @@ static void test_control_dead_core_requests_dropped(void **state)
     assert_false(fake_take(&f));
     assert_null(find(&f, name));
     assert_int_equal(mill_control_counters(f.control)->requests_stale, 1);
+    assert_int_equal(mill_counter_get(&f.shared->requests_stale), 1); /* what status shows */
     assert_int_equal(atomic_load(&f.segment->control.seen), f.incarnation);
     assert_int_equal(create_one(&f, "by-the-living"), 0);
     fake_close(&f);

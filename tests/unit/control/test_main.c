@@ -14,6 +14,7 @@ struct started {
     char config_file[96];
     int ipc;
     int map;
+    int counters;
     int bell_control;
     int bell_core;
     struct mill_ipc_segment *segment;
@@ -47,6 +48,9 @@ static void prepare(struct started *s, const char *more)
     s->ipc = make_memory("ipc", ipc_bytes, &memory);
     s->segment = memory;
     mill_ipc_format(memory, 1, FAKE_SCRATCH_BYTES);
+    s->counters = make_memory("counters", mill_counters_bytes(1), &memory);
+    mill_counters_format(memory, 1);
+    munmap(memory, mill_counters_bytes(1));
     s->bell_control = eventfd(0, EFD_NONBLOCK);
     s->bell_core = eventfd(0, EFD_NONBLOCK);
 }
@@ -61,8 +65,8 @@ static pid_t start(const struct started *s, bool with_bell)
         if (with_bell) {
             snprintf(core, sizeof(core), ",bell.core0=%d", s->bell_core);
         }
-        snprintf(fds, sizeof(fds), "ipc=%d,map=%d,bell.control=%d%s", s->ipc, s->map,
-                 s->bell_control, core);
+        snprintf(fds, sizeof(fds), "ipc=%d,map=%d,counters=%d,bell.control=%d%s", s->ipc, s->map,
+                 s->counters, s->bell_control, core);
         setenv(MILL_FDS_VARIABLE, fds, 1);
         execl(getenv("MILL_CONTROL_PROGRAM"), "millrace-control", "--config", s->config_file,
               (char *)NULL);
@@ -104,6 +108,7 @@ static void clean(struct started *s)
     munmap(s->segment, mill_ipc_bytes(1, FAKE_SCRATCH_BYTES));
     close(s->ipc);
     close(s->map);
+    close(s->counters);
     close(s->bell_control);
     close(s->bell_core);
 }

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A core that gets little of its CPU is slow but right, and says who took it: a hog of the same rank, a
+real-time hog, a CPU quota of a tenth. The stall is told with its length and culprit, in a few lines; status
+counts it; a kill -9 leaves no BPF program behind."""
+import os
+import subprocess
+import sys
+import time
+
+from lib.broker import TOP, Broker, alive, pick, run, skip
+
+HOG = os.path.join(TOP, "tests/lib/hog.py")
+LINES_MAX = 4  # about stalls, in one episode
+QUOTA = 0.1
+PERIOD_US = 100000
+
+
+def records(broker, topic, count):
+    """Writes and reads so many records, and checks them."""
+    text = "".join(f"{number}\n" for number in range(count))
+    broker.millrace("produce", "-t", topic, input=text)
+    got = broker.millrace("consume", "-t", topic, "-o", "beginning", "-e")
+    assert sorted(got.split(), key=int) == text.split(), f"{topic}: {len(got.split())} of {count} records"
+
+
+def core_of(broker):
+    return broker.status()["cores"][0]
+
+
+def taken_ns(core, name):
+    return sum(one["time_ns"] for one in core["stolen"]["by"] if one["name"] == name)
+
+
+def stall_lines(broker):
+    return [line for line in broker.log_text().splitlines()
+            if " core.stalled " in line or " core.stands-still " in line]
+
+
+def with_hog(broker, seconds, *how):
+    """Records while a hog runs. Returns its own CPU time and how the core changed."""
+    before = core_of(broker)
+    hog = subprocess.Popen([sys.executable, HOG, str(before["cpu"]), str(seconds), *how],
+                           stdout=subprocess.PIPE, text=True)
+    records(broker, f"hog{len(how)}", 2000)
+    own_ns = int(hog.communicate(timeout=60)[0])
+    time.sleep(1)  # the main thread looks four times a second
+    return own_ns, before, core_of(broker)
+
+
+def equal_hog(broker, seconds):
+    own_ns, before, after = with_hog(broker, seconds)
+    named_ns = taken_ns(after, "mill-hog") - taken_ns(before, "mill-hog")
+    # A busy core always wants its CPU, so all that the hog ran was taken from it.
+    assert 0.7 * own_ns < named_ns < 1.1 * own_ns, f"hog ran {own_ns} ns, named {named_ns}: {after['stolen']}"
+    print(f"a hog of {own_ns / 1e9:.2f} s was named with {named_ns / 1e9:.2f} s")
+
+
+def fifo_hog(broker, seconds):
+    told = len(stall_lines(broker))
+    own_ns, before, after = with_hog(broker, seconds, "fifo")
+    lines = stall_lines(broker)[told:]
+    stalled_ns = after["stalled_ns"] - before["stalled_ns"]
+    assert after["stalls"] > before["stalls"] and stalled_ns > own_ns / 2, after
+    assert 1 <= len(lines) <= LINES_MAX, lines
+    assert any("mill-hog" in line for line in lines), lines
+    print(f"a real-time hog of {own_ns / 1e9:.2f} s: {stalled_ns / 1e9:.2f} s of stalls, {len(lines)} lines")
+
+
+class Quota:
+    """A group of the cpu controller, version 2 or 1, with a tenth of one CPU."""
+
+    def __init__(self):
+        name = f"millrace-test-{os.getpid()}"
+        v2 = "/sys/fs/cgroup/cgroup.controllers"
+        if os.path.exists(v2) and "cpu" in open(v2, encoding="ascii").read().split():
+            self.path, files = f"/sys/fs/cgroup/{name}", {"cpu.max": f"{int(PERIOD_US * QUOTA)} {PERIOD_US}"}
+        elif os.path.exists("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"):
+            self.path = f"/sys/fs/cgroup/cpu/{name}"
+            files = {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(int(PERIOD_US * QUOTA))}
+        else:
+            skip("there is no cpu controller with quotas")
+        os.mkdir(self.path)
+        for file, value in files.items():
+            self.write(file, value)
+
+    def write(self, file, value):
+        with open(os.path.join(self.path, file), "w", encoding="ascii") as out:
+            out.write(value)
+
+    def remove(self):
+        deadline = time.monotonic() + 5
+        while True:
+            try:
+                os.rmdir(self.path)
+                return
+            except OSError:
+                assert time.monotonic() < deadline, f"{self.path} is still in use"
+                time.sleep(0.05)
+
+
+def quota(broker, seconds):
+    group = Quota()
+    told = len(stall_lines(broker))
+    before = core_of(broker)
+    try:
+        group.write("cgroup.procs", str(broker.pid("millraced")))
+        begun = time.monotonic()
+        records(broker, "quota", 1000)
+        time.sleep(max(seconds - (time.monotonic() - begun), 0))
+        after = core_of(broker)
+        lines = stall_lines(broker)[told:]
+        assert after["stalls"] > before["stalls"], after
+        assert taken_ns(after, "(nobody)") > taken_ns(before, "(nobody)"), after["stolen"]
+        assert 1 <= len(lines) <= LINES_MAX, lines
+        code, took = broker.stop(timeout=60)
+        assert code == 0, f"a stop under the quota ended with {code}"
+    finally:
+        broker.close()
+        group.remove()
+    stalls = after["stalls"] - before["stalls"]
+    print(f"a tenth of a CPU: 1000 records right, {stalls} stalls in {len(lines)} lines, stopped in {took:.1f} s")
+
+
+def programs_of(pid):
+    """Ids of the BPF programs that a process holds."""
+    ids = set()
+    for number in os.listdir(f"/proc/{pid}/fdinfo"):
+        with open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii") as info:
+            ids |= {line.split()[1] for line in info if line.startswith("prog_id:")}
+    return ids
+
+
+def killed(broker):
+    pids = [broker.pid(name) for name in ("millraced", "control")]
+    ids = programs_of(pids[0])
+    assert ids, "no BPF program is held"
+    os.kill(broker.process.pid, 19)
+    for pid in pids:
+        os.kill(pid, 9)
+    broker.process.kill()
+    broker.process.wait()
+    deadline = time.monotonic() + 10
+    while any(alive(pid) for pid in pids) or any(loaded(number) for number in ids):
+        assert time.monotonic() < deadline, f"left after kill -9: {[one for one in ids if loaded(one)]}"
+        time.sleep(0.1)
+    print(f"{len(ids)} BPF programs are gone with their process")
+
+
+def loaded(number):
+    return "name" in run("bpftool", "prog", "show", "id", number, check=False)
+
+
+def main():
+    if os.geteuid() != 0:
+        skip("real-time threads, quotas and BPF programs need root")
+    seconds = pick(20, 3)
+    with Broker(nic=False, settings={"dataplane.idle": "busy"}) as broker:
+        broker.start()
+        assert broker.status()["jitter"]["state"] == "watching", broker.status()["jitter"]
+        equal_hog(broker, seconds)
+        fifo_hog(broker, seconds)
+        killed(broker)
+    with Broker(nic=False, settings={"dataplane.idle": "busy"}) as broker:
+        broker.start()
+        quota(broker, seconds)
+    with Broker(nic=False, settings={"dataplane.jitter": "off"}) as broker:
+        broker.start()
+        assert broker.status()["jitter"]["state"] == "dataplane.jitter=off", broker.status()["jitter"]
+        assert not programs_of(broker.pid("millraced"))
+
+
+if __name__ == "__main__":
+    main()
