@@ -72,6 +72,9 @@ struct mill_port;
  * under the same or another process; no core waits meanwhile. Peers share memory and are trusted:
  * one that writes wrong descriptors crashes the other, so the socket belongs to one user. */
 
+/* Free hugepages of 2 MiB, 0 when the kernel does not say. */
+uint32_t mill_eal_pages_free(void);
+
 /* Starts EAL once per process. ret: 0, or negative with the reason and remedy. */
 int mill_eal_start(const struct mill_eal_options *options,
                    struct mill_report *report) MILL_WARN_UNUSED;
