@@ -155,21 +155,22 @@ static void say(void *context, int level, const char *id, const char *text)
     mill_log_line((enum mill_level)level, id, "%s", text);
 }
 
+static int log_dirs_open(struct mill_plane *plane, struct mill_report *report)
+{
+    struct mill_log_dirs_options options = {
+        .files = &mill_file_calls_posix,
+        .node_id = (int32_t)mill_config_int(plane->config, MILL_KEY_NODE_ID),
+        .cluster_id = mill_map_cluster_read(plane->map)->cluster_id,
+        .say = say,
+    };
+    options.count = mill_config_log_dirs(plane->config, &options.paths);
+    return mill_log_dirs_open(&options, &plane->log_dirs, report);
+}
+
 static int takeup(struct mill_plane *plane, bool taken, struct mill_report *report)
 {
-    const struct mill_config *config = plane->config;
-    const char *const *dirs = NULL;
-    uint32_t dirs_count = mill_config_log_dirs(config, &dirs);
-    const struct mill_map_cluster *cluster = mill_map_cluster_read(plane->map);
-    int r = mill_store_prepare(&mill_file_calls_posix, dirs, dirs_count,
-                               (int32_t)mill_config_int(config, MILL_KEY_NODE_ID),
-                               cluster->cluster_id, report);
-    if (r < 0) {
-        return r;
-    }
     struct mill_takeup_result result;
-    r = mill_store_takeup(&mill_file_calls_posix, dirs, dirs_count, plane->arena, taken, say, NULL,
-                          &result, report);
+    int r = mill_store_takeup(plane->log_dirs, plane->arena, taken, &result, report);
     if (r == 0 && taken) {
         mill_log_line(
             MILL_LEVEL_NOTICE, "store.take-up",
@@ -218,15 +219,14 @@ static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
                         struct mill_store_config *store, struct mill_report *report)
 {
     const struct mill_config *config = plane->config;
-    store->files = &mill_file_calls_posix;
-    store->log_dirs_count = mill_config_log_dirs(config, &store->log_dirs);
-    store->node_id = (int32_t)mill_config_int(config, MILL_KEY_NODE_ID);
-    store->cluster_id = mill_map_cluster_read(plane->map)->cluster_id;
+    store->dirs = plane->log_dirs;
     store->arena = plane->arena;
     store->core_bell = core->thread.bell;
     store->open_files_max = MILL_PLANE_OPEN_FILES / plane->cores_count;
     store->producers_max = MILL_PLANE_PRODUCERS;
     store->producer_expiration_ms = mill_config_int(config, MILL_KEY_PRODUCER_ID_EXPIRATION_MS);
+    store->checkpoint_interval_ms =
+        mill_config_int(config, MILL_KEY_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS);
     return mill_store_create(store, &core->store_thread.store, report);
 }
 
@@ -369,7 +369,8 @@ static int arena_ready(struct mill_plane *plane, struct mill_report *report)
 
 int mill_plane_build(struct mill_plane *plane, struct mill_report *report)
 {
-    int r = arena_ready(plane, report);
+    int r = log_dirs_open(plane, report);
+    r = r < 0 ? r : arena_ready(plane, report);
     if (r == 0) {
         plane->cores = calloc(plane->cores_count, sizeof(plane->cores[0]));
         r = plane->cores ? peers_make(plane, report) : -ENOMEM;
@@ -402,7 +403,8 @@ int mill_plane_run(struct mill_plane *plane, struct mill_report *report)
         }
         r = mill_core_thread_start(&core->thread);
         if (r < 0) {
-            mill_store_thread_stop(&core->store_thread);
+            bool whole = mill_store_thread_stop(&core->store_thread);
+            MILL_UNUSED(whole); /* it was asked for nothing */
             return mill_fail(report, r, "no thread for core %u", i);
         }
         core->started = true;
@@ -453,6 +455,7 @@ static void core_close(struct mill_plane *plane, struct mill_plane_core *core)
 void mill_plane_close(struct mill_plane *plane)
 {
     bool all_written = plane->arena_empty;
+    bool clean = plane->log_dirs && mill_log_dirs_clean(plane->log_dirs);
     for (uint32_t i = 0; plane->cores && i < plane->cores_count; i++) {
         if (plane->cores[i].started) {
             mill_core_thread_stop(&plane->cores[i].thread);
@@ -464,9 +467,13 @@ void mill_plane_close(struct mill_plane *plane)
             continue; /* never ran, so it has appended nothing */
         }
         mill_core_thread_join(&core->thread);
-        all_written = all_written && mill_log_idle(mill_core_log(core->thread.core));
-        mill_store_thread_stop(&core->store_thread);
+        bool idle = mill_log_idle(mill_core_log(core->thread.core));
+        bool whole = mill_store_thread_stop(&core->store_thread);
+        all_written = all_written && idle;
+        clean = (clean || i == 0) && idle && whole;
     }
+    int r = mill_log_dirs_close(plane->log_dirs, clean);
+    MILL_UNUSED(r); /* told; the next start walks the logs */
     for (uint32_t i = 0; i < plane->ports_count; i++) {
         mill_port_close(plane->ports[i]);
     }

@@ -34,6 +34,7 @@ struct mill_plane {
     struct mill_bell control_bell;
     /* made here */
     uint64_t incarnation;
+    struct mill_log_dirs *log_dirs;
     struct mill_arena *arena;
     bool arena_empty; /* at start: nothing of an earlier run, or all of it in the files */
     struct mill_loans *loans_of_cores[MILL_CONFIG_CORES_MAX];

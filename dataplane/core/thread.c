@@ -231,7 +231,7 @@ static void *store_run(void *argument)
         }
         mill_bell_awake(&thread->bell);
     }
-    mill_store_close(thread->store, mill_now_read());
+    thread->whole = mill_store_close(thread->store, mill_now_read());
     return NULL;
 }
 
@@ -240,9 +240,10 @@ int mill_store_thread_start(struct mill_store_thread *thread)
     return start(&thread->thread, store_run, thread);
 }
 
-void mill_store_thread_stop(struct mill_store_thread *thread)
+bool mill_store_thread_stop(struct mill_store_thread *thread)
 {
     atomic_store_explicit(&thread->stop, true, memory_order_release);
     mill_bell_ring(&thread->bell);
     pthread_join(thread->thread, NULL);
+    return thread->whole;
 }

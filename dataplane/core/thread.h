@@ -48,12 +48,13 @@ struct mill_store_thread {
     struct mill_store *store;
     struct mill_bell bell; /* of this store */
     bool busy;             /* its core never rings: look again every 100 us */
+    bool whole;            /* after its end: mill_store_close's answer */
     _Atomic bool stop;
     pthread_t thread;
 };
 
 int mill_store_thread_start(struct mill_store_thread *thread) MILL_WARN_UNUSED;
-/* After its core has stopped: closes the files cleanly. */
-void mill_store_thread_stop(struct mill_store_thread *thread);
+/* After its core has stopped: closes the files cleanly. ret: all that was asked for is in them. */
+bool mill_store_thread_stop(struct mill_store_thread *thread);
 
 #endif

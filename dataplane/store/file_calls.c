@@ -94,6 +94,18 @@ static int posix_sync_dir(void *context, const char *path)
     return r;
 }
 
+static int posix_sync_all(void *context, const char *path)
+{
+    MILL_UNUSED(context);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    int r = result_of(syncfs(fd));
+    close(fd);
+    return r;
+}
+
 static int posix_make_dir(void *context, const char *path)
 {
     MILL_UNUSED(context);
@@ -151,6 +163,7 @@ const struct mill_file_calls mill_file_calls_posix = {
     .truncate = posix_truncate,
     .sync = posix_sync,
     .sync_dir = posix_sync_dir,
+    .sync_all = posix_sync_all,
     .make_dir = posix_make_dir,
     .remove_file = posix_remove_file,
     .remove_dir = posix_remove_dir,

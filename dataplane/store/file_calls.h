@@ -30,6 +30,8 @@ struct mill_file_calls {
     int (*truncate)(void *context, int file, uint64_t size_bytes);
     int (*sync)(void *context, int file); /* fdatasync */
     int (*sync_dir)(void *context, const char *path);
+    /* Everything of the file system that holds path: files, names, sizes (syncfs). */
+    int (*sync_all)(void *context, const char *path);
     int (*make_dir)(void *context, const char *path); /* -EEXIST when there */
     int (*remove_file)(void *context, const char *path);
     int (*remove_dir)(void *context, const char *path); /* empty ones */

@@ -27,7 +27,7 @@ int mill_store_files_init(struct mill_store *store)
 
 static void close_slot(struct mill_store *store, struct store_file *slot)
 {
-    const struct mill_file_calls *files = store->config.files;
+    const struct mill_file_calls *files = store->calls;
     if (store->window_file == slot->file) {
         store->window_file = -1;
     }
@@ -76,7 +76,7 @@ static struct store_file *slot_free(struct mill_store *store)
 int mill_store_file(struct mill_store *store, struct store_partition *partition,
                     struct store_segment *segment, enum store_file_kind kind)
 {
-    const struct mill_file_calls *files = store->config.files;
+    const struct mill_file_calls *files = store->calls;
     if (segment->files[kind] >= 0) {
         struct store_file *slot = &store->files[segment->files[kind]];
         slot->used = ++store->uses;
@@ -148,7 +148,7 @@ const uint8_t *mill_store_peek(struct mill_store *store, int file, uint64_t pos_
     if (!there) {
         uint32_t want = (uint32_t)MILL_MIN((uint64_t)STORE_WINDOW_BYTES, end_bytes - pos_bytes);
         store->window_file = -1;
-        *ret_error = mill_store_read_all(store->config.files, file, store->window, want, pos_bytes);
+        *ret_error = mill_store_read_all(store->calls, file, store->window, want, pos_bytes);
         if (*ret_error < 0) {
             return NULL;
         }
@@ -178,8 +178,32 @@ int mill_store_read_text(const struct mill_file_calls *files, const char *path, 
     return (int)size;
 }
 
-int mill_store_write_text(const struct mill_file_calls *files, const char *dir, const char *name,
-                          const char *text)
+int mill_store_read_whole(const struct mill_file_calls *files, const char *path, size_t max_bytes,
+                          char **ret_text)
+{
+    int file = files->open(files->context, path, MILL_FILE_READ);
+    if (file < 0) {
+        return file;
+    }
+    int64_t size = files->size(files->context, file);
+    int r = size < 0 ? (int)size : size > INT_MAX || (size_t)size > max_bytes ? -EFBIG : 0;
+    char *text = r < 0 ? NULL : malloc((size_t)size + 1);
+    if (text) {
+        r = mill_store_read_all(files, file, text, (size_t)size, 0);
+        text[size] = '\0';
+    }
+    int closed = files->close(files->context, file);
+    MILL_UNUSED(closed); /* nothing was written */
+    if (!text || r < 0) {
+        free(text);
+        return r < 0 ? r : -ENOMEM;
+    }
+    *ret_text = text;
+    return (int)size;
+}
+
+int mill_store_write_aside(const struct mill_file_calls *files, const char *dir, const char *name,
+                           const void *bytes, size_t size_bytes, bool durable)
 {
     char path[STORE_PATH_BYTES];
     char aside[STORE_PATH_BYTES];
@@ -191,10 +215,16 @@ int mill_store_write_text(const struct mill_file_calls *files, const char *dir, 
     if (file < 0) {
         return file;
     }
-    int r = mill_store_write_all(files, file, text, strlen(text), 0);
-    r = r < 0 ? r : files->sync(files->context, file);
+    int r = mill_store_write_all(files, file, bytes, size_bytes, 0);
+    r = r == 0 && durable ? files->sync(files->context, file) : r;
     int closed = files->close(files->context, file);
     r = r < 0 ? r : closed;
     r = r < 0 ? r : files->rename(files->context, aside, path);
-    return r < 0 ? r : files->sync_dir(files->context, dir);
+    return r < 0 || !durable ? r : files->sync_dir(files->context, dir);
+}
+
+int mill_store_write_text(const struct mill_file_calls *files, const char *dir, const char *name,
+                          const char *text)
+{
+    return mill_store_write_aside(files, dir, name, text, strlen(text), true);
 }

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loading a partition's segments: which there are, indexes rebuilt where missing or broken, the
- * last segment walked with CRC and cut at the first bad batch, producers and leader epochs gathered
- * from batch headers. The store's thread only; blocks in file calls. */
+/* Loading a partition's segments. What is below the recovery point, or belongs to a run that ended
+ * cleanly, is believed: sizes and last index entries tell all about it. The rest is walked, with
+ * its sums; indexes are rebuilt where missing or broken; producers come from the newest usable
+ * snapshot and the batches after it. The store's thread only; blocks in file calls. */
 #include "dataplane/store/store_types.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/log_line.h"
 
 struct rebuild {
     struct mill_store *store;
@@ -14,21 +19,50 @@ struct rebuild {
     struct store_segment *segment;
     struct store_segment built; /* numbers as appends would have made them */
     struct store_entries entries;
-    bool write;    /* index entries are written, not only counted */
-    int64_t epoch; /* of the last batch */
+    bool write;             /* index entries are written, not only counted */
+    int64_t producers_from; /* older batches are in the snapshot */
 };
 
-struct bases {
-    int64_t *offsets;
+struct offsets {
+    int64_t *values;
     uint32_t count;
     uint32_t capacity;
 };
 
-static int base_note(void *context, const char *name)
+struct found {
+    struct offsets bases;
+    struct offsets snapshots;
+};
+
+/* What is believed before any batch is read. */
+struct belief {
+    int64_t recovery_point; /* everything below is on the disk, whole */
+    int64_t walk_from;      /* batches from here on are read */
+    int64_t producers_from;
+    bool clean; /* the log ends at the recovery point */
+};
+
+static int offsets_add(struct offsets *offsets, int64_t value)
 {
-    struct bases *bases = context;
+    if (offsets->count == offsets->capacity) {
+        uint32_t capacity = MILL_MAX(16u, offsets->capacity * 2);
+        int64_t *grown = realloc(offsets->values, capacity * sizeof(grown[0]));
+        if (!grown) {
+            return -ENOMEM;
+        }
+        offsets->values = grown;
+        offsets->capacity = capacity;
+    }
+    offsets->values[offsets->count++] = value;
+    return 0;
+}
+
+static int found_note(void *context, const char *name)
+{
+    struct found *found = context;
     int64_t base = 0;
-    if (strlen(name) != 24 || strcmp(name + 20, ".log") != 0) {
+    bool log = strlen(name) == 24 && strcmp(name + 20, ".log") == 0;
+    if (!log && (strlen(name) != 29 || strcmp(name + 20, ".snapshot") != 0)) {
         return 0;
     }
     for (int i = 0; i < 20; i++) {
@@ -37,17 +71,7 @@ static int base_note(void *context, const char *name)
             return 0;
         }
     }
-    if (bases->count == bases->capacity) {
-        uint32_t capacity = MILL_MAX(16u, bases->capacity * 2);
-        int64_t *grown = realloc(bases->offsets, capacity * sizeof(grown[0]));
-        if (!grown) {
-            return -ENOMEM;
-        }
-        bases->offsets = grown;
-        bases->capacity = capacity;
-    }
-    bases->offsets[bases->count++] = base;
-    return 0;
+    return offsets_add(log ? &found->bases : &found->snapshots, base);
 }
 
 static int by_offset(const void *a, const void *b)
@@ -94,7 +118,9 @@ static int batch_load(void *context, const struct mill_batch *batch, uint64_t po
     epoch_note(rebuild->partition, batch);
     int r = 0;
 #ifndef MILL_MUTANT_STORE_FORGET_PRODUCERS
-    r = mill_store_producer_note(&rebuild->partition->producers, batch);
+    if (batch->base_offset >= rebuild->producers_from) {
+        r = mill_store_producer_note(&rebuild->partition->producers, batch);
+    }
 #endif
     if (r == 0 && rebuild->entries.index_count == STORE_BATCH_ENTRIES) {
         r = flush_entries(rebuild);
@@ -106,7 +132,7 @@ static int batch_load(void *context, const struct mill_batch *batch, uint64_t po
 static int64_t index_size(struct mill_store *store, struct store_partition *partition,
                           struct store_segment *segment, enum store_file_kind kind)
 {
-    const struct mill_file_calls *files = store->config.files;
+    const struct mill_file_calls *files = store->calls;
     uint32_t entry = kind == STORE_FILE_INDEX ? STORE_INDEX_ENTRY_BYTES : STORE_TIME_ENTRY_BYTES;
     char path[STORE_PATH_BYTES];
     mill_store_segment_path(partition, segment->base_offset, kind, path, sizeof(path));
@@ -132,16 +158,27 @@ static int index_drop(struct mill_store *store, struct store_partition *partitio
                       struct store_segment *segment, enum store_file_kind kind)
 {
     int file = mill_store_file(store, partition, segment, kind);
-    return file < 0 ? file : store->config.files->truncate(store->config.files->context, file, 0);
+    return file < 0 ? file : store->calls->truncate(store->calls->context, file, 0);
 }
 
-/* Walks one segment. ret_good: bytes of whole, valid batches; ret_size: bytes there. */
-static int segment_walk(struct mill_store *store, struct store_partition *partition,
-                        struct store_segment *segment, bool last, uint64_t *ret_good,
-                        uint64_t *ret_size)
+static int64_t log_size(struct mill_store *store, struct store_partition *partition,
+                        struct store_segment *segment)
 {
-    const struct mill_file_calls *files = store->config.files;
-    struct rebuild rebuild = {.store = store, .partition = partition, .segment = segment};
+    int file = mill_store_file(store, partition, segment, STORE_FILE_LOG);
+    return file < 0 ? file : store->calls->size(store->calls->context, file);
+}
+
+/* Walks one segment, up to end_offset (the last one: INT64_MAX). ret_good: bytes of whole, valid
+ * batches; ret_size: bytes there. */
+static int segment_walk(struct mill_store *store, struct store_partition *partition,
+                        struct store_segment *segment, const struct belief *belief,
+                        int64_t end_offset, uint64_t *ret_good, uint64_t *ret_size)
+{
+    bool last = end_offset == INT64_MAX;
+    struct rebuild rebuild = {.store = store,
+                              .partition = partition,
+                              .segment = segment,
+                              .producers_from = belief->producers_from};
     int64_t index = index_size(store, partition, segment, STORE_FILE_INDEX);
     int64_t time = index_size(store, partition, segment, STORE_FILE_TIMEINDEX);
     rebuild.write = last || index == -ENODATA || time == -ENODATA;
@@ -153,16 +190,16 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
         r = index_drop(store, partition, segment, STORE_FILE_INDEX);
         r = r < 0 ? r : index_drop(store, partition, segment, STORE_FILE_TIMEINDEX);
     }
-    int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
-    int64_t size = file < 0 ? file : files->size(files->context, file);
-    if (size < 0) {
-        return (int)size;
+    int64_t size = r < 0 ? r : log_size(store, partition, segment);
+    int file = size < 0 ? (int)size : mill_store_file(store, partition, segment, STORE_FILE_LOG);
+    if (file < 0) {
+        return file;
     }
     rebuild.built = *segment;
     struct store_walk walk = {
         .end_bytes = (uint64_t)size,
         .next_offset = segment->base_offset,
-        .crc = last,
+        .crc = end_offset > belief->recovery_point,
         .each = batch_load,
         .context = &rebuild,
     };
@@ -184,83 +221,272 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
     return 0;
 }
 
-static int segment_remove(struct mill_store *store, struct store_partition *partition,
-                          int64_t base_offset)
+/* --- segments that are believed -------------------------------------------------------------- */
+
+/* Takes a segment's numbers from its sizes and last entries. ret: 1; 0 an index is missing or
+ * broken, the segment has to be walked; -errno. */
+static int segment_believe(struct mill_store *store, struct store_partition *partition,
+                           struct store_segment *segment, int64_t next_offset)
 {
-    const struct mill_file_calls *files = store->config.files;
-    for (int kind = STORE_FILE_KINDS - 1; kind >= 0; kind--) {
-        char path[STORE_PATH_BYTES];
-        mill_store_segment_path(partition, base_offset, (enum store_file_kind)kind, path,
-                                sizeof(path));
-        int r = files->remove_file(files->context, path);
-        if (r < 0 && r != -ENOENT) {
+    int64_t index = index_size(store, partition, segment, STORE_FILE_INDEX);
+    int64_t time = index_size(store, partition, segment, STORE_FILE_TIMEINDEX);
+    if (index == -ENODATA || time == -ENODATA) {
+        return 0;
+    }
+    int64_t size = log_size(store, partition, segment);
+    if (index < 0 || time < 0 || size < 0) {
+        return (int)MILL_MIN(MILL_MIN(index, time), size);
+    }
+    segment->log_bytes = (uint64_t)size;
+    segment->index_bytes = (uint64_t)index;
+    segment->time_bytes = (uint64_t)time;
+    segment->next_offset = next_offset;
+    if (time > 0) {
+        uint8_t last[STORE_TIME_ENTRY_BYTES];
+        int file = mill_store_file(store, partition, segment, STORE_FILE_TIMEINDEX);
+        int r = file < 0 ? file
+                         : mill_store_read_all(store->calls, file, last, sizeof(last),
+                                               (uint64_t)time - sizeof(last));
+        if (r < 0) {
             return r;
         }
+        segment->max_timestamp = (int64_t)mill_load_be64(last);
+        segment->max_offset = segment->base_offset + mill_load_be32(last + 8);
+        segment->time_last = segment->max_timestamp;
     }
+    return 1;
+}
+
+struct tail {
+    uint64_t size_bytes; /* since the last index entry */
+    int64_t next_offset;
+};
+
+static int tail_note(void *context, const struct mill_batch *batch, uint64_t pos_bytes)
+{
+    struct tail *tail = context;
+    MILL_UNUSED(pos_bytes);
+    tail->size_bytes += mill_batch_size_bytes(batch);
+    tail->next_offset = mill_batch_last_offset(batch) + 1;
     return 0;
 }
 
-/* Cuts the tail of a segment whose last bytes are no valid batch. */
-static int segment_cut(struct mill_store *store, struct store_partition *partition,
-                       struct store_segment *segment, uint64_t good)
+/* The last segment after a clean end: what follows its last index entry is read, to know where the
+ * log ends. ret: 1 it ends at the recovery point, as it was left; 0 not; -errno. */
+static int last_believe(struct mill_store *store, struct store_partition *partition,
+                        struct store_segment *segment, const struct belief *belief)
 {
+    int r = segment_believe(store, partition, segment, belief->recovery_point);
+    if (r <= 0) {
+        return r;
+    }
+    uint64_t from = 0;
+    uint64_t good = 0;
+    r = mill_store_lookup(store, partition, segment, INT64_MAX, &from);
+    int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
+    if (file < 0) {
+        return file;
+    }
+    struct tail tail = {.next_offset = segment->base_offset};
+    struct store_walk walk = {.from_bytes = from,
+                              .end_bytes = segment->log_bytes,
+                              .next_offset = segment->base_offset,
+                              .each = tail_note,
+                              .context = &tail};
+    if (from > segment->log_bytes) {
+        return 0;
+    }
+    r = mill_store_walk(store, file, &walk, &good);
+    if (r < 0) {
+        return r;
+    }
+    if (segment->log_bytes >= MILL_BATCH_HEADER_BYTES) {
+        uint8_t header[MILL_BATCH_HEADER_BYTES];
+        struct mill_batch first;
+        r = mill_store_read_all(store->calls, file, header, sizeof(header), 0);
+        if (r < 0) {
+            return r;
+        }
+        mill_batch_read(header, &first);
+        segment->first_timestamp = first.max_timestamp;
+    }
+    segment->since_index = tail.size_bytes;
+    return good == segment->log_bytes && tail.next_offset == belief->recovery_point;
+}
+
+/* --- the whole ------------------------------------------------------------------------------- */
+
+/* The last segment's bytes from good on are no valid batch: they go. Below the recovery point they
+ * had been there: that is damage, which is neither served nor taken for the end. */
+static int segment_cut(struct mill_store *store, struct store_partition *partition,
+                       struct store_segment *segment, const struct belief *belief, bool last,
+                       uint64_t good, uint64_t size)
+{
+#ifdef MILL_MUTANT_STORE_CUT_DAMAGE
+    last = true;
+    belief = &(struct belief){0};
+#endif
+    if (!last || segment->next_offset < belief->recovery_point) {
+        mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.damaged",
+                          "partition=%s: no valid batch at byte %" PRIu64 " of %020" PRId64
+                          ".log, where one had been synced (offset %" PRId64
+                          "); it is not served: restore the file, or delete the topic",
+                          partition->path, good, segment->base_offset, segment->next_offset);
+        return -EUCLEAN;
+    }
+    mill_log_dirs_say(store->dirs, MILL_LEVEL_WARN, "store.cut",
+                      "partition=%s: %" PRIu64 " bytes after offset %" PRId64
+                      " are no valid batch: cut off",
+                      partition->path, size - good, segment->next_offset);
     int file = mill_store_file(store, partition, segment, STORE_FILE_LOG);
     store->window_file = -1;
-    return file < 0 ? file
-                    : store->config.files->truncate(store->config.files->context, file, good);
+    return file < 0 ? file : store->calls->truncate(store->calls->context, file, good);
 }
 
 static int segments_load(struct mill_store *store, struct store_partition *partition,
-                         const struct bases *bases)
+                         const struct offsets *bases, struct belief *belief)
 {
     for (uint32_t i = 0; i < bases->count; i++) {
-        struct store_segment *segment = mill_store_segment_add(store, partition, bases->offsets[i]);
-        uint64_t good = 0;
-        uint64_t size = 0;
+        struct store_segment *segment = mill_store_segment_add(store, partition, bases->values[i]);
         if (!segment) {
             return -ENOMEM;
         }
         bool last = i + 1 == bases->count;
-        int r = segment_walk(store, partition, segment, last, &good, &size);
+        int64_t end_offset = last ? INT64_MAX : bases->values[i + 1];
+        int r = 0;
+        if (end_offset <= belief->walk_from) {
+            r = segment_believe(store, partition, segment, end_offset);
+        } else if (last && belief->clean && belief->walk_from == belief->recovery_point) {
+            r = last_believe(store, partition, segment, belief);
+        }
+        if (r == 0) {
+            uint64_t good = 0;
+            uint64_t size = 0;
+            int32_t open[STORE_FILE_KINDS];
+            memcpy(open, segment->files, sizeof(open));
+            *segment = mill_store_segment_new(bases->values[i]);
+            memcpy(segment->files, open, sizeof(open));
+            r = segment_walk(store, partition, segment, belief, end_offset, &good, &size);
+            if (r == 0 &&
+                (good < size || (last && segment->next_offset < belief->recovery_point))) {
+                r = segment_cut(store, partition, segment, belief, last, good, size);
+            }
+        }
         if (r < 0) {
             return r;
         }
-        if (good == size) {
-            continue;
-        }
-        r = segment_cut(store, partition, segment, good);
-        /* What follows a damaged segment cannot be reached in order: it goes, as in Kafka. */
-        for (uint32_t j = i + 1; r == 0 && j < bases->count; j++) {
-            r = segment_remove(store, partition, bases->offsets[j]);
-        }
-        return r;
     }
     return 0;
 }
 
-int mill_store_load(struct mill_store *store, struct store_partition *partition)
+/* Notes the newest snapshot that holds nothing beyond the recovery point. ret: 0, -errno. */
+static int producers_believe(struct mill_store *store, struct store_partition *partition,
+                             const struct found *found, struct belief *belief)
 {
-    const struct mill_file_calls *files = store->config.files;
-    struct bases bases = {0};
-    int r = files->list(files->context, partition->path, base_note, &bases);
-    if (r == 0 && bases.count == 0) {
-        r = mill_store_segment_add(store, partition, 0) ? 0 : -ENOMEM;
-        r = r < 0 ? r : mill_store_file(store, partition, &partition->segments[0], STORE_FILE_LOG);
-        r = MILL_MIN(r, 0);
-        partition->dir_unsynced = true;
-    } else if (r == 0) {
-        qsort(bases.offsets, bases.count, sizeof(bases.offsets[0]), by_offset);
-        r = segments_load(store, partition, &bases);
+    belief->producers_from = found->bases.values[0];
+    for (uint32_t i = found->snapshots.count; i > 0; i--) {
+        int64_t offset = found->snapshots.values[i - 1];
+        if (offset > belief->recovery_point || offset < found->bases.values[0]) {
+            continue;
+        }
+        int r = mill_store_snapshot_read(store, partition, offset);
+        if (r == 0) {
+            belief->producers_from = offset;
+        }
+        if (r != -EBADMSG) {
+            return r;
+        }
     }
-    free(bases.offsets);
+    return 0;
+}
+
+static int believe(struct mill_store *store, struct store_partition *partition,
+                   const struct found *found, struct belief *ret_belief)
+{
+    struct store_dir *dir = &store->dirs->dirs[partition->dir];
+    int64_t base = found->bases.values[0];
+    pthread_mutex_lock(&store->dirs->lock);
+    const struct store_offset *offset =
+        mill_store_offset(&dir->offsets, strrchr(partition->path, '/') + 1, false);
+    int64_t recovery_point = offset ? offset->recovery_point : -1;
+    int64_t start_offset = offset ? offset->start_offset : -1;
+    pthread_mutex_unlock(&store->dirs->lock);
+    partition->start_offset = MILL_MAX(base, start_offset);
+    *ret_belief = (struct belief){.recovery_point = MILL_MAX(base, recovery_point),
+                                  .clean = dir->clean && recovery_point >= base};
+    int r = producers_believe(store, partition, found, ret_belief);
     if (r < 0) {
         return r;
     }
-    struct store_segment *last = &partition->segments[partition->segments_count - 1];
-    partition->start_offset = partition->segments[0].base_offset;
-    partition->written_offset = last->next_offset;
-    partition->synced_offset = last->next_offset;
     r = mill_store_epochs_read(store, partition);
+    /* Without the checkpoint the epochs are read from all batches. */
+    ret_belief->walk_from =
+        r == 0 ? base : MILL_MIN(ret_belief->recovery_point, ret_belief->producers_from);
+    return MILL_MIN(r, 0);
+}
+
+/* Snapshots beyond the log's end would be taken for true later; those within segments are of an
+ * earlier end. */
+static int snapshots_tidy(struct mill_store *store, struct store_partition *partition,
+                          const struct offsets *snapshots)
+{
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && i < snapshots->count; i++) {
+        int64_t offset = snapshots->values[i];
+        const struct store_segment *segment = mill_store_segment_of(partition, offset);
+        bool needed =
+            offset <= partition->written_offset &&
+            (offset == partition->snapshot_offset || (segment && segment->base_offset == offset));
+        r = needed ? 0 : mill_store_snapshot_remove(store, partition, offset);
+    }
+    return r;
+}
+
+static int fresh(struct mill_store *store, struct store_partition *partition)
+{
+    if (!mill_store_segment_add(store, partition, 0)) {
+        return -ENOMEM;
+    }
+    partition->dir_unsynced = true;
+    int file = mill_store_file(store, partition, &partition->segments[0], STORE_FILE_LOG);
+    return MILL_MIN(file, 0);
+}
+
+static int load(struct mill_store *store, struct store_partition *partition,
+                const struct found *found)
+{
+    struct belief belief;
+    int r = believe(store, partition, found, &belief);
+    r = r < 0 ? r : segments_load(store, partition, &found->bases, &belief);
+    if (r < 0) {
+        return r;
+    }
+    const struct store_segment *last = &partition->segments[partition->segments_count - 1];
+    partition->written_offset = last->next_offset;
+    partition->synced_offset = MILL_MIN(belief.recovery_point, last->next_offset);
+    while (partition->epochs_count > 0 &&
+           partition->epochs[partition->epochs_count - 1].start_offset > last->next_offset) {
+        partition->epochs_count--;
+    }
+    return snapshots_tidy(store, partition, &found->snapshots);
+}
+
+int mill_store_load(struct mill_store *store, struct store_partition *partition)
+{
+    struct found found = {0};
+    partition->snapshot_offset = -1;
+    int r = store->calls->list(store->calls->context, partition->path, found_note, &found);
+    if (r == 0 && found.bases.count == 0) {
+        r = fresh(store, partition);
+    } else if (r == 0) {
+        qsort(found.bases.values, found.bases.count, sizeof(int64_t), by_offset);
+        if (found.snapshots.count > 0) {
+            qsort(found.snapshots.values, found.snapshots.count, sizeof(int64_t), by_offset);
+        }
+        r = load(store, partition, &found);
+    }
+    free(found.bases.values);
+    free(found.snapshots.values);
     partition->loaded = r == 0;
     return r;
 }

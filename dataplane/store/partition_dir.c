@@ -37,7 +37,7 @@ static int metadata_write(struct mill_store *store, struct store_partition *part
     char id[MILL_UUID_TEXT_BYTES];
     mill_uuid_format(&partition->topic_id, id);
     snprintf(text, sizeof(text), "version: 0\ntopic_id: %s\n", id);
-    return mill_store_write_text(store->config.files, partition->path, metadata_name, text);
+    return mill_store_write_text(store->calls, partition->path, metadata_name, text);
 }
 
 static int count_entry(void *context, const char *name)
@@ -50,13 +50,13 @@ static int count_entry(void *context, const char *name)
 /* Makes the directory in the log directory with the fewest partitions. */
 static int dir_make(struct mill_store *store, struct store_partition *partition)
 {
-    const struct mill_file_calls *files = store->config.files;
+    const struct mill_file_calls *files = store->calls;
     uint32_t best = STORE_DIRS_MAX;
     uint32_t best_count = UINT32_MAX;
-    for (uint32_t i = 0; i < store->config.log_dirs_count; i++) {
+    for (uint32_t i = 0; i < store->dirs->count; i++) {
         uint32_t count = 0;
-        if (store->dirs[i].fenced ||
-            files->list(files->context, store->dirs[i].path, count_entry, &count) < 0) {
+        if (store->dirs->dirs[i].fenced ||
+            files->list(files->context, store->dirs->dirs[i].path, count_entry, &count) < 0) {
             continue;
         }
         if (count < best_count) {
@@ -68,14 +68,14 @@ static int dir_make(struct mill_store *store, struct store_partition *partition)
         return -EIO;
     }
     partition->dir = best;
-    snprintf(partition->path, sizeof(partition->path), "%s/%s-%d", store->dirs[best].path,
+    snprintf(partition->path, sizeof(partition->path), "%s/%s-%d", store->dirs->dirs[best].path,
              partition->topic, partition->index);
     int r = files->make_dir(files->context, partition->path);
     if (r < 0 && r != -EEXIST) {
         return r;
     }
     r = metadata_write(store, partition);
-    return r < 0 ? r : files->sync_dir(files->context, store->dirs[best].path);
+    return r < 0 ? r : files->sync_dir(files->context, store->dirs->dirs[best].path);
 }
 
 static void random_name(const struct store_partition *partition, const char *suffix, char *ret,
@@ -92,15 +92,15 @@ static void random_name(const struct store_partition *partition, const char *suf
 int mill_store_dir_open(struct mill_store *store, struct store_partition *partition,
                         bool push_aside)
 {
-    const struct mill_file_calls *files = store->config.files;
-    for (uint32_t i = 0; i < store->config.log_dirs_count; i++) {
+    const struct mill_file_calls *files = store->calls;
+    for (uint32_t i = 0; i < store->dirs->count; i++) {
         struct mill_uuid id;
         partition->dir = i;
-        snprintf(partition->path, sizeof(partition->path), "%s/%s-%d", store->dirs[i].path,
+        snprintf(partition->path, sizeof(partition->path), "%s/%s-%d", store->dirs->dirs[i].path,
                  partition->topic, partition->index);
         int r = mill_store_dir_id(files, partition->path, &id);
         if (r == 0 && mill_uuid_equal(&id, &partition->topic_id)) {
-            return store->dirs[i].fenced ? -EIO : 0;
+            return store->dirs->dirs[i].fenced ? -EIO : 0;
         }
         if (r == -ENOENT) {
             uint32_t count = 0;
@@ -126,33 +126,37 @@ int mill_store_dir_open(struct mill_store *store, struct store_partition *partit
 }
 
 struct removal {
-    struct mill_store *store;
+    const struct mill_file_calls *files;
     const char *path;
 };
 
 static int remove_entry(void *context, const char *name)
 {
     const struct removal *removal = context;
-    const struct mill_file_calls *files = removal->store->config.files;
     char path[STORE_PATH_BYTES];
     snprintf(path, sizeof(path), "%s/%s", removal->path, name);
-    int r = files->remove_file(files->context, path);
+    int r = removal->files->remove_file(removal->files->context, path);
     return r == -ENOENT ? 0 : r;
+}
+
+int mill_store_tree_remove(const struct mill_file_calls *files, const char *path)
+{
+    struct removal removal = {.files = files, .path = path};
+    int r = files->list(files->context, path, remove_entry, &removal);
+    return r < 0 ? r : files->remove_dir(files->context, path);
 }
 
 int mill_store_dir_remove(struct mill_store *store, struct store_partition *partition)
 {
-    const struct mill_file_calls *files = store->config.files;
+    const struct mill_file_calls *files = store->calls;
     char aside[STORE_PATH_BYTES];
     random_name(partition, "delete", aside, sizeof(aside));
     int r = files->rename(files->context, partition->path, aside);
     if (r < 0) {
         return r == -ENOENT ? 0 : r;
     }
-    r = files->sync_dir(files->context, store->dirs[partition->dir].path);
-    struct removal removal = {.store = store, .path = aside};
-    r = r < 0 ? r : files->list(files->context, aside, remove_entry, &removal);
-    return r < 0 ? r : files->remove_dir(files->context, aside);
+    r = files->sync_dir(files->context, store->dirs->dirs[partition->dir].path);
+    return r < 0 ? r : mill_store_tree_remove(files, aside);
 }
 
 int mill_store_epochs_write(struct mill_store *store, struct store_partition *partition)
@@ -163,11 +167,9 @@ int mill_store_epochs_write(struct mill_store *store, struct store_partition *pa
         at += (size_t)snprintf(text + at, sizeof(text) - at, "%d %" PRId64 "\n",
                                partition->epochs[i].epoch, partition->epochs[i].start_offset);
     }
-    return mill_store_write_text(store->config.files, partition->path, epochs_name, text);
+    return mill_store_write_text(store->calls, partition->path, epochs_name, text);
 }
 
-/* Takes the checkpoint when it agrees with the log's end; what the batches said stands otherwise.
- */
 int mill_store_epochs_read(struct mill_store *store, struct store_partition *partition)
 {
     char path[STORE_PATH_BYTES];
@@ -178,7 +180,7 @@ int mill_store_epochs_read(struct mill_store *store, struct store_partition *par
     int version = -1;
     int used = 0;
     snprintf(path, sizeof(path), "%s/%s", partition->path, epochs_name);
-    int r = mill_store_read_text(store->config.files, path, text, sizeof(text));
+    int r = mill_store_read_text(store->calls, path, text, sizeof(text));
     if (r < 0) {
         return r == -ENOENT || r == -EFBIG ? 0 : r;
     }
@@ -200,15 +202,7 @@ int mill_store_epochs_read(struct mill_store *store, struct store_partition *par
     if (count != announced) {
         return 0;
     }
-    while (count > 0 && epochs[count - 1].start_offset > partition->written_offset) {
-        count--;
-    }
-    int32_t told = count > 0 ? epochs[count - 1].epoch : -1;
-    int32_t seen =
-        partition->epochs_count > 0 ? partition->epochs[partition->epochs_count - 1].epoch : -1;
-    if (told >= seen) {
-        memcpy(partition->epochs, epochs, count * sizeof(epochs[0]));
-        partition->epochs_count = count;
-    }
-    return 0;
+    memcpy(partition->epochs, epochs, count * sizeof(epochs[0]));
+    partition->epochs_count = count;
+    return 1;
 }

@@ -101,13 +101,10 @@ static int make_dirs(const struct mill_file_calls *files, const char *dir)
     return r == -EEXIST ? 0 : r;
 }
 
-static int prepare_dir(const struct mill_file_calls *files, const char *dir, int32_t node_id,
-                       const char *cluster_id, struct mill_report *report)
+int mill_store_prepare_dir(const struct mill_file_calls *files, const char *dir, int32_t node_id,
+                           const char *cluster_id, struct mill_report *report)
 {
     struct store_meta meta;
-    if (strlen(dir) >= STORE_DIR_PATH_BYTES) {
-        return mill_fail(report, -ENAMETOOLONG, "log directory %.40s...: path too long", dir);
-    }
     int r = make_dirs(files, dir);
     if (r < 0) {
         return mill_fail(report, r, "log directory %s cannot be made: %s", dir, strerror(-r));
@@ -143,20 +140,4 @@ static int prepare_dir(const struct mill_file_calls *files, const char *dir, int
     r = mill_store_meta_write(files, dir, &meta);
     return r < 0 ? mill_fail(report, r, "%s/%s cannot be written: %s", dir, meta_name, strerror(-r))
                  : 0;
-}
-
-int mill_store_prepare(const struct mill_file_calls *files, const char *const *log_dirs,
-                       uint32_t log_dirs_count, int32_t node_id, const char *cluster_id,
-                       struct mill_report *report)
-{
-    if (log_dirs_count == 0 || log_dirs_count > STORE_DIRS_MAX) {
-        return mill_fail(report, -EINVAL, "log.dirs must name 1 to %d directories", STORE_DIRS_MAX);
-    }
-    for (uint32_t i = 0; i < log_dirs_count; i++) {
-        int r = prepare_dir(files, log_dirs[i], node_id, cluster_id, report);
-        if (r < 0) {
-            return r;
-        }
-    }
-    return 0;
 }

@@ -64,7 +64,7 @@ int mill_store_entries_write(struct mill_store *store, struct store_partition *p
         int file = mill_store_file(store, partition, segment, STORE_FILE_INDEX);
         uint32_t size = entries->index_count * STORE_INDEX_ENTRY_BYTES;
         int r = file < 0 ? file
-                         : mill_store_write_all(store->config.files, file, entries->index, size,
+                         : mill_store_write_all(store->calls, file, entries->index, size,
                                                 segment->index_bytes);
         if (r < 0) {
             return r;
@@ -75,7 +75,7 @@ int mill_store_entries_write(struct mill_store *store, struct store_partition *p
         int file = mill_store_file(store, partition, segment, STORE_FILE_TIMEINDEX);
         uint32_t size = entries->time_count * STORE_TIME_ENTRY_BYTES;
         int r = file < 0 ? file
-                         : mill_store_write_all(store->config.files, file, entries->time, size,
+                         : mill_store_write_all(store->calls, file, entries->time, size,
                                                 segment->time_bytes);
         if (r < 0) {
             return r;
@@ -86,6 +86,19 @@ int mill_store_entries_write(struct mill_store *store, struct store_partition *p
 }
 
 /* --- rolling --------------------------------------------------------------------------------- */
+
+struct store_segment mill_store_segment_new(int64_t base_offset)
+{
+    return (struct store_segment){
+        .base_offset = base_offset,
+        .next_offset = base_offset,
+        .max_timestamp = -1,
+        .max_offset = -1,
+        .time_last = -1,
+        .first_timestamp = -1,
+        .files = {-1, -1, -1},
+    };
+}
 
 struct store_segment *mill_store_segment_add(struct mill_store *store,
                                              struct store_partition *partition, int64_t base_offset)
@@ -101,15 +114,7 @@ struct store_segment *mill_store_segment_add(struct mill_store *store,
         partition->segments_capacity = capacity;
     }
     struct store_segment *segment = &partition->segments[partition->segments_count++];
-    *segment = (struct store_segment){
-        .base_offset = base_offset,
-        .next_offset = base_offset,
-        .max_timestamp = -1,
-        .max_offset = -1,
-        .time_last = -1,
-        .first_timestamp = -1,
-        .files = {-1, -1, -1},
-    };
+    *segment = mill_store_segment_new(base_offset);
     return segment;
 }
 
@@ -136,10 +141,10 @@ static int sync_kind(struct mill_store *store, struct store_partition *partition
                      struct store_segment *segment, enum store_file_kind kind)
 {
     int file = mill_store_file(store, partition, segment, kind);
-    return file < 0 ? file : store->config.files->sync(store->config.files->context, file);
+    return file < 0 ? file : store->calls->sync(store->calls->context, file);
 }
 
-int mill_store_segment_close(struct mill_store *store, struct store_partition *partition)
+int mill_store_segment_end(struct mill_store *store, struct store_partition *partition)
 {
     struct store_segment *segment = &partition->segments[partition->segments_count - 1];
     struct store_segment next = *segment;
@@ -151,25 +156,62 @@ int mill_store_segment_close(struct mill_store *store, struct store_partition *p
         return r;
     }
     *segment = next;
-    for (int kind = 0; r == 0 && kind < STORE_FILE_KINDS; kind++) {
-        r = sync_kind(store, partition, segment, (enum store_file_kind)kind);
+    return 0;
+}
+
+/* Everything written is on the disk: the recovery point may move. */
+static void synced(struct mill_store *store, struct store_partition *partition)
+{
+    partition->synced_offset = partition->written_offset;
+    uint64_t interval = (uint64_t)store->config.checkpoint_interval_ms * MILL_NS_PER_MS;
+    if (store->checkpoint_at_ns == MILL_NEVER) {
+        store->checkpoint_at_ns = store->now.mono_ns + interval;
     }
-    return r;
 }
 
 static int roll(struct mill_store *store, struct store_partition *partition, int64_t base_offset)
 {
-    int r = mill_store_segment_close(store, partition);
+    struct store_segment *segment = &partition->segments[partition->segments_count - 1];
+    int r = mill_store_segment_end(store, partition);
+    for (int kind = 0; r == 0 && kind < STORE_FILE_KINDS; kind++) {
+        r = sync_kind(store, partition, segment, (enum store_file_kind)kind);
+    }
     if (r < 0) {
         return r;
     }
-    partition->synced_offset = MILL_MAX(partition->synced_offset, partition->written_offset);
-    mill_store_file_close(store, &partition->segments[partition->segments_count - 1]);
+    synced(store, partition);
+    mill_store_file_close(store, segment);
     partition->dir_unsynced = true;
-    return mill_store_segment_add(store, partition, base_offset) ? 0 : -ENOMEM;
+    if (!mill_store_segment_add(store, partition, base_offset)) {
+        return -ENOMEM;
+    }
+    r = mill_store_snapshot_write(store, partition);
+    MILL_UNUSED(r); /* for lack of it a start walks from the one before */
+    return 0;
 }
 
 /* --- appending ------------------------------------------------------------------------------- */
+
+/* A segment with batches has both index files, though empty: Kafka's tools open them together. */
+static int indexes_make(struct mill_store *store, struct store_partition *partition,
+                        struct store_segment *segment)
+{
+    int r = mill_store_file(store, partition, segment, STORE_FILE_INDEX);
+    r = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_TIMEINDEX);
+    return MILL_MIN(r, 0);
+}
+
+static void producers_note(struct store_partition *partition, const uint8_t *bytes,
+                           uint32_t size_bytes)
+{
+    for (uint32_t at = 0; at < size_bytes;) {
+        struct mill_batch batch;
+        mill_batch_read(bytes + at, &batch);
+        int r = mill_store_producer_note(&partition->producers, &batch);
+        MILL_UNUSED(r); /* noted there: no snapshot is made of it */
+        at += mill_batch_size_bytes(&batch);
+    }
+}
 
 /* Writes one run of batches into the active segment. ret_done: bytes of it. */
 static int append_run(struct mill_store *store, struct store_partition *partition,
@@ -179,6 +221,7 @@ static int append_run(struct mill_store *store, struct store_partition *partitio
     struct store_segment next = *segment;
     struct store_entries entries = {.index_count = 0};
     uint32_t size = 0;
+    bool producers = false;
     while (size < size_bytes && entries.index_count < STORE_BATCH_ENTRIES) {
         struct mill_batch batch;
         mill_batch_read(bytes + size, &batch);
@@ -186,12 +229,12 @@ static int append_run(struct mill_store *store, struct store_partition *partitio
             break;
         }
         mill_store_account(partition, &next, &batch, &entries);
+        producers = producers || batch.producer_id >= 0;
         size += mill_batch_size_bytes(&batch);
     }
-    int file = mill_store_file(store, partition, segment, STORE_FILE_LOG);
-    int r = file < 0
-                ? file
-                : mill_store_write_all(store->config.files, file, bytes, size, segment->log_bytes);
+    int r = segment->log_bytes == 0 ? indexes_make(store, partition, segment) : 0;
+    int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
+    r = file < 0 ? file : mill_store_write_all(store->calls, file, bytes, size, segment->log_bytes);
     if (store->window_file == file) {
         store->window_file = -1; /* it may have held bytes of a try before */
     }
@@ -203,6 +246,9 @@ static int append_run(struct mill_store *store, struct store_partition *partitio
     }
     *segment = next;
     partition->written_offset = segment->next_offset;
+    if (producers) {
+        producers_note(partition, bytes, size);
+    }
     *ret_done += size;
     return 0;
 }
@@ -233,11 +279,11 @@ int mill_store_sync(struct mill_store *store, struct store_partition *partition)
     int r = sync_kind(store, partition, &partition->segments[partition->segments_count - 1],
                       STORE_FILE_LOG);
     if (r == 0 && partition->dir_unsynced) {
-        r = store->config.files->sync_dir(store->config.files->context, partition->path);
+        r = store->calls->sync_dir(store->calls->context, partition->path);
         partition->dir_unsynced = r < 0;
     }
     if (r == 0) {
-        partition->synced_offset = partition->written_offset;
+        synced(store, partition);
     }
     return r;
 }
@@ -323,7 +369,7 @@ struct store_segment *mill_store_segment_of(struct store_partition *partition, i
 int mill_store_lookup(struct mill_store *store, struct store_partition *partition,
                       struct store_segment *segment, int64_t offset, uint64_t *ret_pos)
 {
-    const struct mill_file_calls *files = store->config.files;
+    const struct mill_file_calls *files = store->calls;
     uint64_t low = 0;
     uint64_t high = segment->index_bytes / STORE_INDEX_ENTRY_BYTES;
     *ret_pos = 0;

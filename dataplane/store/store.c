@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log_line.h"
+
 #define NAME_WAIT_NS  (2 * MILL_NS_PER_S) /* for the removal of an older topic of the same name */
 #define FULL_RETRY_NS MILL_NS_PER_MS      /* the ring to the core is full */
 #define NAME_RETRY_NS (20 * MILL_NS_PER_MS)
@@ -41,11 +43,9 @@ static void tell_written(struct mill_store *store, struct store_partition *parti
     to->synced_offset = partition->synced_offset;
 }
 
-/* Nothing of this directory is acknowledged any more. Each partition is told when it fits. */
-static void fence(struct mill_store *store, uint32_t dir)
+static bool is_fenced(const struct mill_store *store, const struct store_partition *partition)
 {
-    store->dirs[dir].fenced = true;
-    store->fence_told = false;
+    return atomic_load_explicit(&store->dirs->dirs[partition->dir].fenced, memory_order_acquire);
 }
 
 static void fence_tell(struct mill_store *store)
@@ -54,7 +54,7 @@ static void fence_tell(struct mill_store *store)
         struct store_partition *partition = store->partitions[i];
         /* One that is still opening is told by its OPENED. */
         if (!partition || !partition->loaded || partition->opening || partition->failed_told ||
-            !store->dirs[partition->dir].fenced) {
+            !is_fenced(store, partition)) {
             continue;
         }
         if (!out_room(store)) {
@@ -142,6 +142,11 @@ static void open_load(struct mill_store *store, struct store_partition *partitio
          * shown as synced. */
         r = mill_store_sync(store, partition);
     }
+    if (r < 0 && r != -EUCLEAN) {
+        mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.open",
+                          "partition=%s cannot be opened: %s",
+                          partition->path[0] ? partition->path : partition->topic, strerror(-r));
+    }
     partition->status = r;
     partition->loaded = true;
     if (r < 0) {
@@ -156,13 +161,6 @@ static void open_load(struct mill_store *store, struct store_partition *partitio
     }
 }
 
-static int by_seen(const void *a, const void *b)
-{
-    const struct store_producer *left = a;
-    const struct store_producer *right = b;
-    return left->seen < right->seen ? -1 : left->seen > right->seen;
-}
-
 /* Tells producers, then OPENED, as the ring has room. ret: work done. */
 static uint32_t open_tell(struct mill_store *store, struct store_partition *partition,
                           struct mill_now now)
@@ -170,16 +168,13 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
     struct store_producers *producers = &partition->producers;
     uint32_t work = 0;
     if (partition->producers_told == 0 && partition->batches_told == 0 && producers->length > 0) {
-        qsort(producers->entries, producers->length, sizeof(producers->entries[0]), by_seen);
-        uint32_t over =
-            producers->length - MILL_MIN(producers->length, store->config.producers_max);
-        partition->producers_told = over; /* the oldest would only be evicted again */
+        /* The oldest beyond the maximum would only be evicted again. */
+        mill_store_producers_trim(producers, now.wall_ms - store->config.producer_expiration_ms,
+                                  store->config.producers_max);
     }
     for (; partition->producers_told < producers->length; partition->producers_told++) {
         const struct store_producer *entry = &producers->entries[partition->producers_told];
-        int64_t newest = entry->batches[entry->count - 1].timestamp;
-        bool expired = newest >= 0 && now.wall_ms - newest > store->config.producer_expiration_ms;
-        for (; !expired && partition->batches_told < entry->count; partition->batches_told++) {
+        for (; partition->batches_told < entry->count; partition->batches_told++) {
             if (!out_room(store)) {
                 return work;
             }
@@ -195,14 +190,12 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
         return work;
     }
     struct mill_link_opened *to = tell(store, partition, MILL_LINK_OPENED, sizeof(*to));
-    bool fenced = store->dirs[partition->dir].fenced;
-    to->status = partition->status == 0 && fenced ? -EIO : partition->status;
+    to->status = partition->status == 0 && is_fenced(store, partition) ? -EIO : partition->status;
     partition->failed_told = to->status < 0;
     to->start_offset = partition->start_offset;
     to->end_offset = partition->written_offset;
     to->epochs_count = partition->epochs_count;
     memcpy(to->epochs, partition->epochs, sizeof(to->epochs));
-    mill_store_producers_free(producers);
     partition->opening = false;
     store->openings--;
     return work + 1;
@@ -270,7 +263,7 @@ static void write_run(struct mill_store *store, struct store_partition *partitio
         r = mill_store_sync(store, partition);
     }
     if (r < 0) {
-        fence(store, partition->dir);
+        mill_log_dirs_fence(store->dirs, partition->dir, r);
         return;
     }
     store->stalled -= partition->full_told ? 1 : 0;
@@ -361,7 +354,7 @@ static int cold_read(struct mill_store *store, struct store_partition *partition
         return -EMSGSIZE;
     }
     struct mill_ref ref = {.extent = read->extent, .size_bytes = seek.size_bytes};
-    return mill_store_read_all(store->config.files, file,
+    return mill_store_read_all(store->calls, file,
                                mill_ref_data(mill_arena_base(store->config.arena), &ref),
                                seek.size_bytes, seek.start_bytes);
 }
@@ -393,6 +386,70 @@ static void take_time(struct mill_store *store, struct store_partition *partitio
     to->timestamp = timestamp;
 }
 
+/* --- checkpoints ----------------------------------------------------------------------------- */
+
+/* Notes for the checkpoints how far the partition is synced. ret: false: not everything of it is as
+ * the checkpoint would say. */
+static bool offsets_note(struct mill_store *store, struct store_partition *partition)
+{
+    struct store_dir *dir = &store->dirs->dirs[partition->dir];
+    if (partition->epochs_unsaved && mill_store_epochs_write(store, partition) < 0) {
+        return false;
+    }
+    partition->epochs_unsaved = false;
+    pthread_mutex_lock(&store->dirs->lock);
+    struct store_offset *offset =
+        mill_store_offset(&dir->offsets, strrchr(partition->path, '/') + 1, true);
+    if (offset) {
+        offset->recovery_point = partition->synced_offset;
+        offset->high_watermark = partition->written_offset;
+        offset->start_offset = partition->start_offset > partition->segments[0].base_offset
+                                   ? partition->start_offset
+                                   : -1;
+    }
+    pthread_mutex_unlock(&store->dirs->lock);
+    return offset != NULL;
+}
+
+static void offsets_forget(struct mill_store *store, const struct store_partition *partition)
+{
+    struct store_dir *dir = &store->dirs->dirs[partition->dir];
+    pthread_mutex_lock(&store->dirs->lock);
+    struct store_offset *offset =
+        mill_store_offset(&dir->offsets, strrchr(partition->path, '/') + 1, false);
+    if (offset) {
+        offset->recovery_point = offset->high_watermark = offset->start_offset = -1;
+    }
+    pthread_mutex_unlock(&store->dirs->lock);
+}
+
+static bool is_whole(const struct mill_store *store, const struct store_partition *partition)
+{
+    return partition && partition->loaded && partition->status == 0 && !is_fenced(store, partition);
+}
+
+static void checkpoint_run(struct mill_store *store, struct mill_now now)
+{
+    if (now.mono_ns < store->checkpoint_at_ns) {
+        return;
+    }
+    store->checkpoint_at_ns = MILL_NEVER;
+    for (uint32_t i = 0; i < store->partitions_length; i++) {
+        if (is_whole(store, store->partitions[i])) {
+            bool noted = offsets_note(store, store->partitions[i]);
+            MILL_UNUSED(noted); /* an older point stands: more is walked */
+        }
+    }
+    pthread_mutex_lock(&store->dirs->lock);
+    for (uint32_t i = 0; i < store->dirs->count; i++) {
+        int r = mill_store_offsets_write(store->calls, &store->dirs->dirs[i]);
+        if (r < 0 && !passing(r)) {
+            mill_log_dirs_fence(store->dirs, i, r);
+        }
+    }
+    pthread_mutex_unlock(&store->dirs->lock);
+}
+
 static void take_delete(struct mill_store *store, struct store_partition *partition)
 {
     int r = 0;
@@ -404,10 +461,11 @@ static void take_delete(struct mill_store *store, struct store_partition *partit
         mill_store_file_close(store, &partition->segments[i]);
     }
     if (partition->path[0] && partition->loaded && partition->status == 0) {
+        offsets_forget(store, partition);
         r = mill_store_dir_remove(store, partition);
     }
     if (r < 0) {
-        fence(store, partition->dir);
+        mill_log_dirs_fence(store->dirs, partition->dir, r);
     }
     if (partition->mark) {
         mill_arena_mark_free(partition->mark);
@@ -438,9 +496,11 @@ static void take_epochs(struct mill_store *store, struct store_partition *partit
     partition->epochs_count = MILL_MIN(epochs->count, (uint32_t)MILL_LINK_EPOCHS_MAX);
     memcpy(partition->epochs, epochs->epochs, sizeof(partition->epochs));
     int r = mill_store_epochs_write(store, partition);
-    /* The epochs stand in the batches too: for lack of space a later start reads them there. */
+    /* The epochs stand in the batches too: while the file lacks them the recovery point stays, so
+     * that a later start reads them there. */
+    partition->epochs_unsaved = r < 0;
     if (r < 0 && !passing(r)) {
-        fence(store, partition->dir);
+        mill_log_dirs_fence(store->dirs, partition->dir, r);
     }
 }
 
@@ -455,7 +515,7 @@ static void take_one(struct mill_store *store, uint32_t kind, const void *messag
     if (!partition) {
         return;
     }
-    bool fenced = store->dirs[partition->dir].fenced;
+    bool fenced = is_fenced(store, partition);
     switch (kind) {
     case MILL_LINK_WRITE:
         if (!fenced) {
@@ -491,6 +551,7 @@ static void take_one(struct mill_store *store, uint32_t kind, const void *messag
 uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
 {
     /* First what was due: the openings may set a new time to look again. */
+    store->now = now;
     uint32_t work = retries_run(store, now);
     uint32_t kind;
     uint32_t size;
@@ -505,9 +566,15 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
     if (work > 0) {
         mill_ring_release(&store->config.in);
     }
+    uint32_t fences = atomic_load_explicit(&store->dirs->fences, memory_order_acquire);
+    if (fences != store->fences_seen) {
+        store->fences_seen = fences;
+        store->fence_told = false;
+    }
     if (!store->fence_told) {
         fence_tell(store);
     }
+    checkpoint_run(store, now);
     if (!out_room(store)) {
         /* The core rings no bell when it has read answers: look again by ourselves. */
         store->retry_at_ns = MILL_MIN(store->retry_at_ns, now.mono_ns + FULL_RETRY_NS);
@@ -522,7 +589,7 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
 
 uint64_t mill_store_deadline(const struct mill_store *store)
 {
-    return store->retry_at_ns;
+    return MILL_MIN(store->retry_at_ns, store->checkpoint_at_ns);
 }
 
 /* --- making and closing ---------------------------------------------------------------------- */
@@ -531,16 +598,16 @@ int mill_store_create(const struct mill_store_config *config, struct mill_store 
                       struct mill_report *report)
 {
     struct mill_store *store = calloc(1, sizeof(*store));
-    if (!store || config->log_dirs_count > STORE_DIRS_MAX || config->open_files_max < 4) {
+    if (!store || config->open_files_max < 4) {
         free(store);
         return mill_fail(report, store ? -EINVAL : -ENOMEM, "the store cannot be made");
     }
     store->config = *config;
+    store->dirs = config->dirs;
+    store->calls = config->dirs->options.files;
     store->retry_at_ns = MILL_NEVER;
+    store->checkpoint_at_ns = MILL_NEVER;
     store->fence_told = true;
-    for (uint32_t i = 0; i < config->log_dirs_count; i++) {
-        snprintf(store->dirs[i].path, sizeof(store->dirs[i].path), "%s", config->log_dirs[i]);
-    }
     int r = mill_store_files_init(store);
     if (r < 0) {
         mill_store_files_fini(store);
@@ -566,19 +633,32 @@ void mill_store_abandon(struct mill_store *store)
     free(store);
 }
 
-void mill_store_close(struct mill_store *store, struct mill_now now)
+/* ret: nothing of the partition is missing in its files. */
+static bool partition_close(struct mill_store *store, struct store_partition *partition)
 {
-    if (!store) {
-        return;
+    if (!is_whole(store, partition)) {
+        return true; /* nothing was written since its checkpoint, or all was given up, told */
     }
-    MILL_UNUSED(now);
+    if (partition->writing || mill_store_segment_end(store, partition) < 0 ||
+        mill_store_snapshot_write(store, partition) < 0) {
+        return false;
+    }
+    partition->synced_offset = partition->written_offset; /* by the directories' close */
+    return offsets_note(store, partition);
+}
+
+bool mill_store_close(struct mill_store *store, struct mill_now now)
+{
+    bool whole = true;
+    if (!store) {
+        return true;
+    }
+    store->now = now;
     for (uint32_t i = 0; i < store->partitions_length; i++) {
-        struct store_partition *partition = store->partitions[i];
-        if (partition && partition->loaded && partition->status == 0 &&
-            !store->dirs[partition->dir].fenced) {
-            int r = mill_store_segment_close(store, partition);
-            MILL_UNUSED(r); /* the next start walks the last segment whatever was synced */
+        if (store->partitions[i] && !partition_close(store, store->partitions[i])) {
+            whole = false;
         }
     }
     mill_store_abandon(store);
+    return whole;
 }

@@ -10,18 +10,14 @@
 #include "base/clock.h"
 #include "base/report.h"
 #include "base/uuid.h"
-#include "dataplane/store/file_calls.h"
+#include "dataplane/store/log_dirs.h"
 #include "hugepages/arena.h"
 #include "hugepages/ring.h"
 
 struct mill_store;
 
 struct mill_store_config {
-    const struct mill_file_calls *files;
-    const char *const *log_dirs;
-    uint32_t log_dirs_count;
-    int32_t node_id;
-    const char *cluster_id;
+    struct mill_log_dirs *dirs;
     struct mill_arena *arena;
     struct mill_ring in;  /* from the core: consumer end */
     struct mill_ring out; /* to the core: producer end */
@@ -29,31 +25,22 @@ struct mill_store_config {
     uint32_t open_files_max; /* descriptors kept open, least recent closed */
     uint32_t producers_max;
     int64_t producer_expiration_ms;
+    int64_t checkpoint_interval_ms; /* log.flush.offset.checkpoint.interval.ms */
 };
-
-/* Checks and prepares log directories before any store runs, once per process: creates missing
- * ones, meta.properties (node and cluster id), the incarnation shared with the arena. ret: 0;
- * -EPERM another cluster's or node's directory, -errno; report says which and the remedy. */
-int mill_store_prepare(const struct mill_file_calls *files, const char *const *log_dirs,
-                       uint32_t log_dirs_count, int32_t node_id, const char *cluster_id,
-                       struct mill_report *report) MILL_WARN_UNUSED;
 
 /* Take-up, before cores run: writes to the files what extents of an earlier process hold beyond
  * them (descriptors say what is valid; each batch is checked), then empties the arena under the
  * directories' incarnation. Extents of another incarnation, or files that end before the recorded
- * offset (an older copy), are discarded: told through say (level, id, text), one line per
- * partition. ret: 0, -errno when the files cannot be written (nothing of the arena is lost then).
- */
+ * offset (an older copy), are discarded, with one line per partition. ret: 0, -errno when the files
+ * cannot be written (nothing of the arena is lost then). */
 struct mill_takeup_result {
     uint64_t partitions;
     uint64_t batches_written;
     uint64_t bytes_written;
     uint64_t extents_discarded;
 };
-int mill_store_takeup(const struct mill_file_calls *files, const char *const *log_dirs,
-                      uint32_t log_dirs_count, struct mill_arena *arena, bool taken,
-                      void (*say)(void *context, int level, const char *id, const char *text),
-                      void *say_context, struct mill_takeup_result *ret_result,
+int mill_store_takeup(struct mill_log_dirs *dirs, struct mill_arena *arena, bool taken,
+                      struct mill_takeup_result *ret_result,
                       struct mill_report *report) MILL_WARN_UNUSED;
 
 int mill_store_create(const struct mill_store_config *config, struct mill_store **ret_store,
@@ -61,8 +48,9 @@ int mill_store_create(const struct mill_store_config *config, struct mill_store 
 /* One bounded turn: at most a few requests and one file call each. ret: work done, 0 idle. */
 uint32_t mill_store_step(struct mill_store *store, struct mill_now now);
 uint64_t mill_store_deadline(const struct mill_store *store);
-/* Clean end: indexes trimmed, snapshots and checkpoints written, files closed. */
-void mill_store_close(struct mill_store *store, struct mill_now now);
+/* Clean end: last index entries and producer snapshots written, offsets noted, files closed; the
+ * sync is mill_log_dirs_close's. ret: everything that was asked for is in the files. */
+bool mill_store_close(struct mill_store *store, struct mill_now now);
 /* What a kill leaves: descriptors are closed and memory is freed, nothing more is written. For
  * tests that crash a broker inside their own process. */
 void mill_store_abandon(struct mill_store *store);

@@ -11,7 +11,10 @@
 #define MILL_DATAPLANE_STORE_TYPES_H
 
 #include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
+#include "base/compiler.h"
 #include "dataplane/log/store_link.h"
 #include "dataplane/store/store.h"
 
@@ -26,7 +29,10 @@ enum {
     STORE_DIR_PATH_BYTES = 900,
     STORE_PARTITION_PATH_BYTES = STORE_DIR_PATH_BYTES + 1 + MILL_LOG_NAME_MAX + 12,
     STORE_PATH_BYTES = STORE_PARTITION_PATH_BYTES + 80,
-    STORE_DECOMPRESS_MAX = 64 << 20, /* output of one batch */
+    STORE_DECOMPRESS_MAX = 64 << 20,         /* output of one batch */
+    STORE_NAME_MAX = MILL_LOG_NAME_MAX + 60, /* of a partition's directory, with what is added */
+    STORE_SNAPSHOT_NAME_BYTES = 32,
+    STORE_UNKNOWN_TOLD = 8, /* files of others that are named at start, per directory */
 };
 
 #define STORE_RETRY_NS (500 * MILL_NS_PER_MS) /* between tries while the disk is full */
@@ -75,6 +81,7 @@ struct store_producers {
     uint32_t capacity; /* power of two: open addressing over buckets of 1-based numbers */
     uint32_t *buckets;
     int64_t clock;
+    bool incomplete; /* memory was short: what is here is no basis for a snapshot */
 };
 
 struct store_partition {
@@ -93,9 +100,10 @@ struct store_partition {
     int64_t start_offset;
     int64_t written_offset;
     int64_t synced_offset;
+    int64_t snapshot_offset; /* of the newest producer snapshot, -1 none */
     struct mill_link_epoch epochs[MILL_LINK_EPOCHS_MAX];
     uint32_t epochs_count;
-    struct store_producers producers; /* only between load and OPENED */
+    struct store_producers producers;
     uint32_t producers_told;
     uint32_t batches_told;
     struct mill_link_write write; /* the one under way */
@@ -108,17 +116,46 @@ struct store_partition {
     bool loaded;
     int32_t status;
     bool dir_unsynced;
+    bool epochs_unsaved;       /* the checkpoint file lacks the newest */
     uint64_t opening_since_ns; /* the name is another's since, 0 not */
+};
+
+/* What the checkpoints of a log directory say about one partition; -1 nothing. */
+struct store_offset {
+    char *name; /* of the directory: TOPIC-PARTITION */
+    uint32_t next;
+    int64_t recovery_point; /* everything below is synced */
+    int64_t high_watermark;
+    int64_t start_offset; /* where it is above the first segment's */
+};
+
+struct store_offsets {
+    struct store_offset *entries;
+    uint32_t length;
+    uint32_t capacity;
+    uint32_t *buckets;
 };
 
 struct store_dir {
     char path[STORE_DIR_PATH_BYTES];
-    bool fenced;
+    _Atomic bool fenced;
+    bool clean; /* the last run ended cleanly */
+    struct store_offsets offsets;
+};
+
+struct mill_log_dirs {
+    struct mill_log_dirs_options options;
+    struct store_dir dirs[STORE_DIRS_MAX];
+    uint32_t count;
+    pthread_mutex_t lock; /* of the offsets and their files */
+    _Atomic uint32_t fences;
 };
 
 struct mill_store {
     struct mill_store_config config;
-    struct store_dir dirs[STORE_DIRS_MAX];
+    struct mill_log_dirs *dirs;
+    const struct mill_file_calls *calls;
+    struct mill_now now;                 /* of this turn */
     struct store_partition **partitions; /* by slot */
     uint32_t partitions_length;
     struct store_file *files;
@@ -130,8 +167,10 @@ struct mill_store {
     uint32_t stalled; /* partitions whose write waits for space */
     uint32_t openings;
     uint64_t retry_at_ns;
-    bool fence_told; /* every partition of a fenced directory knows */
-    bool told;       /* answers claimed, not yet published */
+    uint64_t checkpoint_at_ns; /* MILL_NEVER: no recovery point moved since the last */
+    uint32_t fences_seen;      /* of the directories' */
+    bool fence_told;           /* every partition of a fenced directory knows */
+    bool told;                 /* answers claimed, not yet published */
 };
 
 /* --- files.c ------------------------------------------------------------------------------------
@@ -155,9 +194,16 @@ const uint8_t *mill_store_peek(struct mill_store *store, int file, uint64_t pos_
 /* A small text file: whole, terminated. ret: its size, -errno, -EFBIG. */
 int mill_store_read_text(const struct mill_file_calls *files, const char *path, char *ret_text,
                          size_t capacity) MILL_WARN_UNUSED;
-/* Replaces a small file: written aside, synced, renamed, directory synced. */
+/* The same for one of any size up to max_bytes; free(*ret_text). ret: its size, -errno, -EFBIG. */
+int mill_store_read_whole(const struct mill_file_calls *files, const char *path, size_t max_bytes,
+                          char **ret_text) MILL_WARN_UNUSED;
+/* Replaces a file: written aside and renamed; durable: synced before, the directory after. */
+int mill_store_write_aside(const struct mill_file_calls *files, const char *dir, const char *name,
+                           const void *bytes, size_t size_bytes, bool durable) MILL_WARN_UNUSED;
 int mill_store_write_text(const struct mill_file_calls *files, const char *dir, const char *name,
-                          const char *text) MILL_WARN_UNUSED;
+                          const char *text) MILL_WARN_UNUSED; /* durable */
+/* Removes a directory and the files in it. */
+int mill_store_tree_remove(const struct mill_file_calls *files, const char *path) MILL_WARN_UNUSED;
 void mill_store_segment_path(const struct store_partition *partition, int64_t base_offset,
                              enum store_file_kind kind, char *ret_path, size_t capacity);
 
@@ -181,10 +227,11 @@ int mill_store_walk(struct mill_store *store, int file, const struct store_walk 
 int mill_store_append(struct mill_store *store, struct store_partition *partition,
                       const uint8_t *bytes, uint32_t size_bytes,
                       uint32_t *ret_done) MILL_WARN_UNUSED;
-/* Clean end: last time entry, everything of the active segment synced. */
-int mill_store_segment_close(struct mill_store *store,
-                             struct store_partition *partition) MILL_WARN_UNUSED;
+/* Last time entry of the active segment, as when it is rolled or the run ends; not synced. */
+int mill_store_segment_end(struct mill_store *store,
+                           struct store_partition *partition) MILL_WARN_UNUSED;
 int mill_store_sync(struct mill_store *store, struct store_partition *partition) MILL_WARN_UNUSED;
+struct store_segment mill_store_segment_new(int64_t base_offset); /* empty, nothing open */
 struct store_segment *mill_store_segment_add(struct mill_store *store,
                                              struct store_partition *partition,
                                              int64_t base_offset);
@@ -211,8 +258,10 @@ struct store_segment *mill_store_segment_of(struct store_partition *partition, i
 /* --- load.c -------------------------------------------------------------------------------------
  */
 
-/* Opens the segments of partition->path: indexes mended, tail cut, producers and epochs gathered.
- * ret: 0, -errno. */
+/* Opens the segments of partition->path. After a clean end nothing but the tail of the last segment
+ * is read; otherwise what lies above the recovery point is walked with its sums and cut, loudly, at
+ * the first bad batch. Indexes are mended, producers and epochs gathered.
+ * ret: 0; -EUCLEAN damage below the recovery point, told: never served; -errno. */
 int mill_store_load(struct mill_store *store, struct store_partition *partition) MILL_WARN_UNUSED;
 void mill_store_unload(struct mill_store *store, struct store_partition *partition);
 
@@ -230,15 +279,53 @@ int mill_store_dir_id(const struct mill_file_calls *files, const char *path,
                       struct mill_uuid *ret_id) MILL_WARN_UNUSED;
 int mill_store_epochs_write(struct mill_store *store,
                             struct store_partition *partition) MILL_WARN_UNUSED;
+/* Takes the checkpoint of leader epochs. ret: 1, 0 there is none that can be believed, -errno. */
 int mill_store_epochs_read(struct mill_store *store,
                            struct store_partition *partition) MILL_WARN_UNUSED;
 
-/* --- producers_load.c ---------------------------------------------------------------------------
+/* --- producers.c --------------------------------------------------------------------------------
  */
 
 int mill_store_producer_note(struct store_producers *producers,
                              const struct mill_batch *batch) MILL_WARN_UNUSED;
+/* Orders entries by their last batch, oldest first, and forgets those whose last batch is older
+ * than oldest_ms (a timestamp of -1 never is), then the oldest beyond max. */
+void mill_store_producers_trim(struct store_producers *producers, int64_t oldest_ms, uint32_t max);
 void mill_store_producers_free(struct store_producers *producers);
+
+/* --- snapshot.c ---------------------------------------------------------------------------------
+ */
+
+/* Producer state as of written_offset; nothing when that one is there. */
+int mill_store_snapshot_write(struct mill_store *store,
+                              struct store_partition *partition) MILL_WARN_UNUSED;
+/* Notes the producers of the snapshot named offset. ret: 0, -EBADMSG no such or a torn one. */
+int mill_store_snapshot_read(struct mill_store *store, struct store_partition *partition,
+                             int64_t offset) MILL_WARN_UNUSED;
+int mill_store_snapshot_remove(struct mill_store *store, const struct store_partition *partition,
+                               int64_t offset) MILL_WARN_UNUSED;
+
+/* --- log_dirs.c ---------------------------------------------------------------------------------
+ */
+
+void mill_log_dirs_say(const struct mill_log_dirs *dirs, int level, const char *id,
+                       const char *format, ...) MILL_PRINTF(4, 5);
+/* Nothing of this directory is acknowledged any more, by any store. Told once. */
+void mill_log_dirs_fence(struct mill_log_dirs *dirs, uint32_t dir, int error);
+/* TOPIC-PARTITION, as directories of partitions are called. */
+bool mill_log_dir_names_partition(const char *name);
+
+/* --- offsets.c ----------------------------------------------------------------------------------
+ */
+
+/* Entry of a partition's directory; NULL when there is none (make: out of memory). */
+struct store_offset *mill_store_offset(struct store_offsets *offsets, const char *name, bool make);
+void mill_store_offsets_free(struct store_offsets *offsets);
+/* ret: 0; 1 a file is damaged, what was readable of it was taken; -errno. */
+int mill_store_offsets_read(const struct mill_file_calls *files,
+                            struct store_dir *dir) MILL_WARN_UNUSED;
+int mill_store_offsets_write(const struct mill_file_calls *files,
+                             struct store_dir *dir) MILL_WARN_UNUSED;
 
 /* --- prepare.c ----------------------------------------------------------------------------------
  */
@@ -254,6 +341,9 @@ int mill_store_meta_read(const struct mill_file_calls *files, const char *dir,
                          struct store_meta *ret_meta) MILL_WARN_UNUSED;
 int mill_store_meta_write(const struct mill_file_calls *files, const char *dir,
                           const struct store_meta *meta) MILL_WARN_UNUSED;
+/* Makes a directory and its meta.properties where missing. ret: as mill_log_dirs_open. */
+int mill_store_prepare_dir(const struct mill_file_calls *files, const char *dir, int32_t node_id,
+                           const char *cluster_id, struct mill_report *report) MILL_WARN_UNUSED;
 
 /* --- times.c ------------------------------------------------------------------------------------
  */

@@ -25,12 +25,9 @@ struct home {
 };
 
 struct takeup {
+    struct mill_log_dirs *dirs;
     const struct mill_file_calls *files;
-    const char *const *log_dirs;
-    uint32_t log_dirs_count;
     struct mill_arena *arena;
-    void (*say)(void *context, int level, const char *id, const char *text);
-    void *say_context;
     struct mill_takeup_result *result;
     struct mill_report *report;
     struct store_meta metas[STORE_DIRS_MAX];
@@ -43,34 +40,19 @@ struct takeup {
     uint32_t extents_count;
 };
 
-static void MILL_PRINTF(4, 5)
-    tell(struct takeup *takeup, int level, const char *id, const char *format, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    if (takeup->say) {
-        takeup->say(takeup->say_context, level, id, text);
-    }
-}
-
 /* --- what is there --------------------------------------------------------------------------- */
 
 static int home_note(void *context, const char *name)
 {
     struct takeup *takeup = context;
-    const char *dash = strrchr(name, '-');
-    char *end = NULL;
-    long partition = dash ? strtol(dash + 1, &end, 10) : -1;
-    if (!dash || dash[1] < '0' || dash[1] > '9' || *end != '\0' || partition > INT32_MAX ||
-        strlen(name) > NAME_MAX) {
+    long partition =
+        mill_log_dir_names_partition(name) ? strtol(strrchr(name, '-') + 1, NULL, 10) : INT64_MAX;
+    if (partition > INT32_MAX || strlen(name) > NAME_MAX) {
         return 0;
     }
     char path[STORE_PATH_BYTES];
     struct mill_uuid id;
-    snprintf(path, sizeof(path), "%s/%s", takeup->log_dirs[takeup->dir], name);
+    snprintf(path, sizeof(path), "%s/%s", takeup->dirs->dirs[takeup->dir].path, name);
     if (mill_store_dir_id(takeup->files, path, &id) < 0) {
         return 0;
     }
@@ -91,12 +73,13 @@ static int home_note(void *context, const char *name)
 
 static int homes_find(struct takeup *takeup)
 {
-    for (uint32_t i = 0; i < takeup->log_dirs_count; i++) {
+    for (uint32_t i = 0; i < takeup->dirs->count; i++) {
         takeup->dir = i;
-        int r = takeup->files->list(takeup->files->context, takeup->log_dirs[i], home_note, takeup);
+        int r = takeup->files->list(takeup->files->context, takeup->dirs->dirs[i].path, home_note,
+                                    takeup);
         if (r < 0) {
             return mill_fail(takeup->report, r, "log directory %s cannot be read: %s",
-                             takeup->log_dirs[i], strerror(-r));
+                             takeup->dirs->dirs[i].path, strerror(-r));
         }
     }
     return 0;
@@ -135,9 +118,9 @@ static int extents_find(struct takeup *takeup)
     qsort_r(takeup->extents, takeup->extents_count, sizeof(takeup->extents[0]), by_place,
             takeup->arena);
     if (mill_arena_implausible_count(takeup->arena) > 0) {
-        tell(takeup, MILL_LEVEL_WARN, "store.take-up.implausible",
-             "descriptors that make no sense were skipped count=%u",
-             mill_arena_implausible_count(takeup->arena));
+        mill_log_dirs_say(takeup->dirs, MILL_LEVEL_WARN, "store.take-up.implausible",
+                          "descriptors that make no sense were skipped count=%u",
+                          mill_arena_implausible_count(takeup->arena));
     }
     return 0;
 }
@@ -188,9 +171,10 @@ static int extent_write(struct takeup *takeup, struct store_partition *partition
         struct mill_batch batch;
         uint32_t size = batch_check(data, pos, end, &batch);
         if (size == 0 || mill_batch_last_offset(&batch) >= limit_offset) {
-            tell(takeup, MILL_LEVEL_ERROR, "store.take-up.bad-batch",
-                 "partition=%s extent=%u pos=%u: not a valid batch; the rest is discarded",
-                 partition->path, extent, pos);
+            mill_log_dirs_say(
+                takeup->dirs, MILL_LEVEL_ERROR, "store.take-up.bad-batch",
+                "partition=%s extent=%u pos=%u: not a valid batch; the rest is discarded",
+                partition->path, extent, pos);
             return 0;
         }
         if (mill_batch_last_offset(&batch) < partition->written_offset) {
@@ -198,10 +182,10 @@ static int extent_write(struct takeup *takeup, struct store_partition *partition
             continue;
         }
         if (batch.base_offset != partition->written_offset) {
-            tell(takeup, MILL_LEVEL_ERROR, "store.take-up.gap",
-                 "partition=%s files end at %" PRId64 ", the next batch begins at %" PRId64
-                 ": the rest is discarded",
-                 partition->path, partition->written_offset, batch.base_offset);
+            mill_log_dirs_say(takeup->dirs, MILL_LEVEL_ERROR, "store.take-up.gap",
+                              "partition=%s files end at %" PRId64
+                              ", the next batch begins at %" PRId64 ": the rest is discarded",
+                              partition->path, partition->written_offset, batch.base_offset);
             return 0;
         }
 #ifdef MILL_MUTANT_STORE_LOSE_TAKEUP
@@ -231,10 +215,10 @@ static int partition_write(struct takeup *takeup, struct store_partition *partit
     int64_t cut = mark ? atomic_load_explicit(&mark->truncate_offset, memory_order_acquire) : -1;
     uint64_t before = takeup->result->bytes_written;
     if (partition->written_offset < written) {
-        tell(takeup, MILL_LEVEL_ERROR, "store.take-up.older-copy",
-             "partition=%s files end at %" PRId64 " but had been written to %" PRId64
-             ": an older copy; its extents are discarded count=%u",
-             partition->path, partition->written_offset, written, count);
+        mill_log_dirs_say(takeup->dirs, MILL_LEVEL_ERROR, "store.take-up.older-copy",
+                          "partition=%s files end at %" PRId64 " but had been written to %" PRId64
+                          ": an older copy; its extents are discarded count=%u",
+                          partition->path, partition->written_offset, written, count);
         takeup->result->extents_discarded += count;
         return 0;
     }
@@ -278,19 +262,21 @@ static int group_write(struct takeup *takeup, const uint32_t *extents, uint32_t 
     char id[MILL_UUID_TEXT_BYTES];
     mill_uuid_format(&desc->topic_id, id);
     if (!home) {
-        tell(takeup, MILL_LEVEL_WARN, "store.take-up.no-files",
-             "topic_id=%s partition=%d has no files (deleted, or the directory was replaced): its "
-             "extents are discarded count=%u",
-             id, desc->partition, count);
+        mill_log_dirs_say(
+            takeup->dirs, MILL_LEVEL_WARN, "store.take-up.no-files",
+            "topic_id=%s partition=%d has no files (deleted, or the directory was replaced): its "
+            "extents are discarded count=%u",
+            id, desc->partition, count);
         takeup->result->extents_discarded += count;
         return 0;
     }
     if (mill_uuid_is_zero(&ours) ||
         !mill_uuid_equal(&ours, &takeup->metas[home->dir].incarnation)) {
-        tell(takeup, MILL_LEVEL_ERROR, "store.take-up.foreign",
-             "partition=%s/%s: memory and files are of different runs; its extents are discarded "
-             "count=%u",
-             takeup->log_dirs[home->dir], home->name, count);
+        mill_log_dirs_say(
+            takeup->dirs, MILL_LEVEL_ERROR, "store.take-up.foreign",
+            "partition=%s/%s: memory and files are of different runs; its extents are discarded "
+            "count=%u",
+            takeup->dirs->dirs[home->dir].path, home->name, count);
         takeup->result->extents_discarded += count;
         return 0;
     }
@@ -307,10 +293,17 @@ static int group_write(struct takeup *takeup, const uint32_t *extents, uint32_t 
         .index_interval_bytes = 4096,
         .segment_index_bytes =
             10 << 20}; /* Kafka's defaults: a topic's own come with its opening */
-    snprintf(partition->path, sizeof(partition->path), "%s/%s", takeup->log_dirs[home->dir],
+    snprintf(partition->path, sizeof(partition->path), "%s/%s", takeup->dirs->dirs[home->dir].path,
              home->name);
     int r = mill_store_load(takeup->store, partition);
-    if (r < 0) {
+    if (r == -EUCLEAN) {
+        /* One damaged partition does not keep the others from being served. */
+        mill_log_dirs_say(takeup->dirs, MILL_LEVEL_ERROR, "store.take-up.damaged",
+                          "partition=%s: its files are damaged; its extents are discarded count=%u",
+                          partition->path, count);
+        takeup->result->extents_discarded += count;
+        r = 0;
+    } else if (r < 0) {
         r = mill_fail(takeup->report, r, "%s cannot be loaded: %s", partition->path, strerror(-r));
     } else {
         r = partition_write(takeup, partition, extents, count, mark_of(takeup, desc));
@@ -355,48 +348,41 @@ static int incarnation_new(struct takeup *takeup)
     if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id)) {
         return mill_fail(takeup->report, -EIO, "no random numbers from the kernel");
     }
-    for (uint32_t i = 0; i < takeup->log_dirs_count; i++) {
+    for (uint32_t i = 0; i < takeup->dirs->count; i++) {
         takeup->metas[i].incarnation = id;
-        int r = mill_store_meta_write(takeup->files, takeup->log_dirs[i], &takeup->metas[i]);
+        int r = mill_store_meta_write(takeup->files, takeup->dirs->dirs[i].path, &takeup->metas[i]);
         if (r < 0) {
             return mill_fail(takeup->report, r, "%s/meta.properties cannot be written: %s",
-                             takeup->log_dirs[i], strerror(-r));
+                             takeup->dirs->dirs[i].path, strerror(-r));
         }
     }
     mill_arena_reset(takeup->arena, &id);
     return 0;
 }
 
-int mill_store_takeup(const struct mill_file_calls *files, const char *const *log_dirs,
-                      uint32_t log_dirs_count, struct mill_arena *arena, bool taken,
-                      void (*say)(void *ctx, int level, const char *id, const char *text),
-                      void *say_context, struct mill_takeup_result *ret_result,
-                      struct mill_report *report)
+int mill_store_takeup(struct mill_log_dirs *dirs, struct mill_arena *arena, bool taken,
+                      struct mill_takeup_result *ret_result, struct mill_report *report)
 {
     struct takeup *takeup = calloc(1, sizeof(*takeup));
     *ret_result = (struct mill_takeup_result){0};
-    if (!takeup || log_dirs_count > STORE_DIRS_MAX) {
-        free(takeup);
-        return mill_fail(report, takeup ? -EINVAL : -ENOMEM, "the take-up cannot begin");
+    if (!takeup) {
+        return mill_fail(report, -ENOMEM, "the take-up cannot begin");
     }
-    takeup->files = files;
-    takeup->log_dirs = log_dirs;
-    takeup->log_dirs_count = log_dirs_count;
+    takeup->dirs = dirs;
+    takeup->files = dirs->options.files;
     takeup->arena = arena;
-    takeup->say = say;
-    takeup->say_context = say_context;
     takeup->result = ret_result;
     takeup->report = report;
-    struct mill_store_config config = {.files = files,
-                                       .log_dirs = log_dirs,
-                                       .log_dirs_count = log_dirs_count,
+    struct mill_store_config config = {.dirs = dirs,
                                        .arena = arena,
-                                       .open_files_max = 16};
+                                       .open_files_max = 16,
+                                       .producers_max = UINT32_MAX,
+                                       .producer_expiration_ms = INT64_MAX};
     int r = mill_store_create(&config, &takeup->store, report);
-    for (uint32_t i = 0; r == 0 && i < log_dirs_count; i++) {
-        r = mill_store_meta_read(files, log_dirs[i], &takeup->metas[i]);
+    for (uint32_t i = 0; r == 0 && i < dirs->count; i++) {
+        r = mill_store_meta_read(takeup->files, dirs->dirs[i].path, &takeup->metas[i]);
         if (r < 0) {
-            mill_fail(report, r, "%s/meta.properties cannot be read: %s", log_dirs[i],
+            mill_fail(report, r, "%s/meta.properties cannot be read: %s", dirs->dirs[i].path,
                       strerror(-r));
         }
     }
@@ -406,7 +392,7 @@ int mill_store_takeup(const struct mill_file_calls *files, const char *const *lo
         r = r < 0 ? r : groups_write(takeup);
     }
     r = r < 0 ? r : incarnation_new(takeup);
-    mill_store_close(takeup->store, (struct mill_now){0});
+    mill_store_abandon(takeup->store);
     free(takeup->homes);
     free(takeup->extents);
     free(takeup);

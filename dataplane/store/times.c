@@ -69,7 +69,7 @@ static int batch_find(struct mill_store *store, int file, const struct find *fin
     uint32_t packed = size - MILL_BATCH_HEADER_BYTES;
     uint8_t *bytes = malloc(MILL_MAX(packed, 1u));
     uint8_t *plain = NULL;
-    int r = bytes ? mill_store_read_all(store->config.files, file, bytes, packed,
+    int r = bytes ? mill_store_read_all(store->calls, file, bytes, packed,
                                         find->pos_bytes + MILL_BATCH_HEADER_BYTES)
                   : -ENOMEM;
     const uint8_t *records = bytes;
@@ -109,7 +109,7 @@ static int time_start(struct mill_store *store, struct store_partition *partitio
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
         uint8_t entry[STORE_TIME_ENTRY_BYTES];
-        int r = mill_store_read_all(store->config.files, file, entry, sizeof(entry),
+        int r = mill_store_read_all(store->calls, file, entry, sizeof(entry),
                                     middle * STORE_TIME_ENTRY_BYTES);
         if (r < 0) {
             return r;

@@ -152,6 +152,7 @@ static ssize_t model_read(void *context, int file, void *to, size_t size, uint64
     }
     uint64_t part = pos >= entry->size ? 0 : MILL_MIN((uint64_t)size, entry->size - pos);
     memcpy(to, part ? entry->bytes + pos : to, part);
+    disk->counts.bytes_read += part;
     return (ssize_t)part;
 }
 
@@ -208,14 +209,8 @@ static int model_truncate(void *context, int file, uint64_t size)
     return entry ? entry_resize(entry, size) : -EBADF;
 }
 
-static int model_sync(void *context, int file)
+static int entry_sync(struct entry *entry)
 {
-    struct disk_model *disk = context;
-    struct entry *entry = entry_of(disk, file);
-    if (!entry || disk->faults.sync_error) {
-        return entry ? disk->faults.sync_error : -EBADF;
-    }
-    disk->counts.syncs++;
     free(entry->synced);
     entry->synced = malloc(entry->size + 1);
     if (!entry->synced) {
@@ -224,6 +219,28 @@ static int model_sync(void *context, int file)
     memcpy(entry->synced, entry->size ? entry->bytes : entry->synced, entry->size);
     entry->synced_size = entry->size;
     return 0;
+}
+
+static int model_sync(void *context, int file)
+{
+    struct disk_model *disk = context;
+    struct entry *entry = entry_of(disk, file);
+    if (!entry || disk->faults.sync_error) {
+        return entry ? disk->faults.sync_error : -EBADF;
+    }
+    disk->counts.syncs++;
+    return entry_sync(entry);
+}
+
+static int model_sync_all(void *context, const char *path)
+{
+    struct disk_model *disk = context;
+    int r = entry_find(disk, path) ? disk->faults.sync_error : -ENOENT;
+    for (uint32_t i = 0; r == 0 && i < ENTRIES_MAX; i++) {
+        struct entry *entry = &disk->entries[i];
+        r = entry->path[0] && !entry->dir ? entry_sync(entry) : 0;
+    }
+    return r;
 }
 
 static int model_sync_dir(void *context, const char *path)
@@ -343,6 +360,7 @@ struct disk_model *disk_model_new(uint64_t seed)
         .truncate = model_truncate,
         .sync = model_sync,
         .sync_dir = model_sync_dir,
+        .sync_all = model_sync_all,
         .make_dir = model_make_dir,
         .remove_file = model_remove_file,
         .remove_dir = model_remove_dir,

@@ -22,6 +22,7 @@ struct disk_model_faults {
 struct disk_model_counts {
     uint64_t writes;
     uint64_t bytes_written;
+    uint64_t bytes_read;
     uint64_t syncs;
     uint32_t open_now;
     uint32_t open_most;

@@ -105,9 +105,8 @@ static void say(void *context, int level, const char *id, const char *text)
 {
     struct world *world = context;
     MILL_UNUSED(level);
-    MILL_UNUSED(id);
     MILL_UNUSED(text);
-    world->discards++;
+    world->discards += strncmp(id, "store.take-up", strlen("store.take-up")) == 0 ? 1 : 0;
 }
 
 static void arena_start(struct world *world)
@@ -121,18 +120,24 @@ static void arena_start(struct world *world)
         .partitions_max = WORLD_PARTITIONS_MAX,
         .extent_bytes_max = 2 << 20,
     };
-    const char *cluster_id = mill_map_cluster_read(world->map)->cluster_id;
     bool taken = false;
     int r = mill_arena_open(&options, &world->arena, &taken, &report);
     if (r < 0) {
         fprintf(stderr, "%s\n", report.text);
     }
     MILL_ASSERT_EQ(r, 0);
-    r = mill_store_prepare(&mill_file_calls_posix, world->log_dirs, 1, WORLD_NODE_ID, cluster_id,
-                           &report);
+    struct mill_log_dirs_options dirs = {
+        .files = &mill_file_calls_posix,
+        .paths = world->log_dirs,
+        .count = 1,
+        .node_id = WORLD_NODE_ID,
+        .cluster_id = mill_map_cluster_read(world->map)->cluster_id,
+        .say = say,
+        .say_context = world,
+    };
+    r = mill_log_dirs_open(&dirs, &world->dirs, &report);
     MILL_ASSERT_EQ(r, 0);
-    r = mill_store_takeup(&mill_file_calls_posix, world->log_dirs, 1, world->arena, taken, say,
-                          world, &world->takeup, &report);
+    r = mill_store_takeup(world->dirs, world->arena, taken, &world->takeup, &report);
     MILL_ASSERT_EQ(r, 0);
 }
 
@@ -225,15 +230,12 @@ static void core_start(struct world *world, uint32_t index)
         .producer_expiration_ms = 86400000,
     };
     struct mill_store_config store = {
-        .files = &mill_file_calls_posix,
-        .log_dirs = world->log_dirs,
-        .log_dirs_count = 1,
-        .node_id = WORLD_NODE_ID,
-        .cluster_id = mill_map_cluster_read(world->map)->cluster_id,
+        .dirs = world->dirs,
         .arena = world->arena,
         .open_files_max = 16,
         .producers_max = 256,
         .producer_expiration_ms = 86400000,
+        .checkpoint_interval_ms = 60000,
     };
     rings_make(world, core, &options.log, &store);
     MILL_ASSERT_EQ(mill_store_create(&store, &core->store, &report), 0);
@@ -317,6 +319,7 @@ void world_crash(struct world *world)
     for (uint32_t i = 0; i < world->cores_count; i++) {
         mill_store_abandon(world->cores[i].store);
     }
+    mill_log_dirs_abandon(world->dirs);
     forget(world);
     mill_arena_close(world->arena, false);
     start(world);
@@ -339,9 +342,12 @@ static void stop(struct world *world)
         }
         MILL_ASSERT_LT(turn + 1, (uint32_t)WORLD_SETTLE_TURNS);
     }
+    bool clean = true;
     for (uint32_t i = 0; i < world->cores_count; i++) {
-        mill_store_close(world->cores[i].store, world->now);
+        clean = mill_store_close(world->cores[i].store, world->now) && clean;
     }
+    MILL_ASSERT(clean);
+    MILL_ASSERT_EQ(mill_log_dirs_close(world->dirs, clean), 0);
     forget(world);
     mill_arena_close(world->arena, true);
 }

@@ -31,6 +31,7 @@ struct world {
     char dir[128]; /* arena and log folders, removed at the end */
     char log_dir[160];
     const char *log_dirs[1];
+    struct mill_log_dirs *dirs;
     uint32_t cores_count;
     uint64_t seed;
     uint64_t incarnation;
@@ -79,9 +80,6 @@ struct world_client {
     uint32_t core;
     struct mem_peer *peer;
     int32_t correlation;
-    /* Where frames go; NULL: to peer. A client that only makes frames has no peer. */
-    void (*send)(void *context, const void *frame, uint32_t size_bytes);
-    void *send_context;
     uint8_t *answer;       /* WORLD_ANSWER_BYTES */
     uint32_t answer_bytes; /* gathered */
 };

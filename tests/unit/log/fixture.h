@@ -25,6 +25,7 @@ struct fixture {
     char logs[80];
     const char *log_dirs[1];
     struct mill_arena_options options;
+    struct mill_log_dirs *dirs;
     struct mill_arena *arena;
     struct mill_extents *extents;
     struct mill_loans loans;
@@ -126,15 +127,25 @@ static inline void fixture_must(struct fixture *f, int r)
     assert_int_equal(r, 0);
 }
 
+static inline void fixture_dirs_open(struct fixture *f)
+{
+    struct mill_log_dirs_options options = {.files = f->files,
+                                            .paths = f->log_dirs,
+                                            .count = 1,
+                                            .node_id = 1,
+                                            .cluster_id = "cluster-of-the-test",
+                                            .say = fixture_say,
+                                            .say_context = f};
+    fixture_must(f, mill_log_dirs_open(&options, &f->dirs, &f->report));
+}
+
 /* Opens the arena, takes up, makes log and store. */
 static inline void fixture_open(struct fixture *f)
 {
     bool taken = false;
     fixture_must(f, mill_arena_open(&f->options, &f->arena, &taken, &f->report));
-    fixture_must(
-        f, mill_store_prepare(f->files, f->log_dirs, 1, 1, "cluster-of-the-test", &f->report));
-    fixture_must(f, mill_store_takeup(f->files, f->log_dirs, 1, f->arena, taken, fixture_say, f,
-                                      &f->takeup, &f->report));
+    fixture_dirs_open(f);
+    fixture_must(f, mill_store_takeup(f->dirs, f->arena, taken, &f->takeup, &f->report));
     fixture_must(f, mill_extents_create(f->arena, 0, -1, &f->extents));
     fixture_must(f, mill_loans_init(&f->loans, mill_arena_units(f->arena), 64));
     mill_extents_check_loans(f->extents, &f->loans);
@@ -152,16 +163,13 @@ static inline void fixture_open(struct fixture *f)
         .context = f,
     };
     struct mill_store_config store = {
-        .files = f->files,
-        .log_dirs = f->log_dirs,
-        .log_dirs_count = 1,
-        .node_id = 1,
-        .cluster_id = "cluster-of-the-test",
+        .dirs = f->dirs,
         .arena = f->arena,
         .core_bell = f->core_bell,
         .open_files_max = f->open_files_max,
         .producers_max = f->limits.producers_max,
         .producer_expiration_ms = f->limits.producer_expiration_ms,
+        .checkpoint_interval_ms = 60000,
     };
     fixture_must(f, mill_ring_attach_producer(&config.store_out, to, bytes));
     fixture_must(f, mill_ring_attach_consumer(&store.in, to, bytes));
@@ -200,7 +208,13 @@ static inline void fixture_close(struct fixture *f, bool remove)
         fixture_settle(f);
     }
     mill_log_destroy(f->log);
-    mill_store_close(f->store, f->now);
+    if (remove) {
+        assert_true(mill_store_close(f->store, f->now));
+        assert_int_equal(mill_log_dirs_close(f->dirs, true), 0);
+    } else {
+        mill_store_abandon(f->store);
+        mill_log_dirs_abandon(f->dirs);
+    }
     mill_extents_destroy(f->extents);
     mill_loans_fini(&f->loans);
     mill_arena_close(f->arena, remove);

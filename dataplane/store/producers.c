@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Producer state gathered from batches while a partition loads: the last five of each producer, as
- * the log keeps them. The store's thread only; lives from load to OPENED. ref: KIP-98 */
+/* Producer state as of what the files hold: the last five batches of each producer, as the log
+ * keeps them; read from a snapshot and batches when a partition loads, kept up as batches are
+ * written, so that a snapshot can be written at any time. The store's thread only. ref: KIP-98 */
 #include "dataplane/store/store_types.h"
 
 #include <errno.h>
@@ -11,6 +12,19 @@ static uint32_t hash_of(int64_t id)
 {
     uint64_t mixed = (uint64_t)id * 0x9e3779b97f4a7c15ull;
     return (uint32_t)(mixed >> 32);
+}
+
+static void buckets_fill(struct store_producers *producers)
+{
+    uint32_t mask = 2 * producers->capacity - 1;
+    memset(producers->buckets, 0, 2 * producers->capacity * sizeof(producers->buckets[0]));
+    for (uint32_t i = 0; i < producers->length; i++) {
+        uint32_t at = hash_of(producers->entries[i].producer_id) & mask;
+        while (producers->buckets[at] != 0) {
+            at = (at + 1) & mask;
+        }
+        producers->buckets[at] = i + 1;
+    }
 }
 
 static int grow(struct store_producers *producers)
@@ -27,14 +41,7 @@ static int grow(struct store_producers *producers)
     }
     producers->buckets = buckets;
     producers->capacity = capacity;
-    memset(buckets, 0, 2 * capacity * sizeof(buckets[0]));
-    for (uint32_t i = 0; i < producers->length; i++) {
-        uint32_t at = hash_of(entries[i].producer_id) & (2 * capacity - 1);
-        while (buckets[at] != 0) {
-            at = (at + 1) & (2 * capacity - 1);
-        }
-        buckets[at] = i + 1;
-    }
+    buckets_fill(producers);
     return 0;
 }
 
@@ -65,6 +72,7 @@ int mill_store_producer_note(struct store_producers *producers, const struct mil
     }
     struct store_producer *entry = find_or_make(producers, batch->producer_id);
     if (!entry) {
+        producers->incomplete = true;
         return -ENOMEM;
     }
     if (entry->epoch != batch->producer_epoch) {
@@ -85,6 +93,32 @@ int mill_store_producer_note(struct store_producers *producers, const struct mil
         .epoch = batch->producer_epoch,
     };
     return 0;
+}
+
+static int by_seen(const void *a, const void *b)
+{
+    const struct store_producer *left = a;
+    const struct store_producer *right = b;
+    return left->seen < right->seen ? -1 : left->seen > right->seen;
+}
+
+void mill_store_producers_trim(struct store_producers *producers, int64_t oldest_ms, uint32_t max)
+{
+    uint32_t kept = 0;
+    if (producers->length == 0) {
+        return;
+    }
+    qsort(producers->entries, producers->length, sizeof(producers->entries[0]), by_seen);
+    uint32_t first = producers->length - MILL_MIN(producers->length, max);
+    for (uint32_t i = first; i < producers->length; i++) {
+        const struct store_producer *entry = &producers->entries[i];
+        int64_t newest = entry->batches[entry->count - 1].timestamp;
+        if (newest < 0 || newest >= oldest_ms) {
+            producers->entries[kept++] = *entry;
+        }
+    }
+    producers->length = kept;
+    buckets_fill(producers);
 }
 
 void mill_store_producers_free(struct store_producers *producers)

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Offset checkpoints of a log directory in Kafka's text format (line 1 version 0, line 2 count,
+ * then "topic partition offset"): up to which offset each partition is known to be synced, and
+ * where its log starts. The caller holds the directories' lock, or is alone. */
+#include "dataplane/store/store_types.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BUCKETS_FIRST = 64,
+    CHECKPOINT_BYTES_MAX = 256 << 20,
+    LINE_NUMBERS_BYTES = 40, /* " PARTITION OFFSET\n" */
+};
+
+struct checkpoint {
+    const char *name;
+    size_t field; /* of struct store_offset */
+};
+
+static const struct checkpoint checkpoints[] = {
+    {"recovery-point-offset-checkpoint", offsetof(struct store_offset, recovery_point)},
+    {"replication-offset-checkpoint", offsetof(struct store_offset, high_watermark)},
+    {"log-start-offset-checkpoint", offsetof(struct store_offset, start_offset)},
+};
+
+static int64_t *field_of(struct store_offset *offset, const struct checkpoint *checkpoint)
+{
+    return (int64_t *)(void *)((uint8_t *)offset + checkpoint->field);
+}
+
+/* --- the table ------------------------------------------------------------------------------- */
+
+static uint32_t hash_of(const char *name)
+{
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    for (; *name; name++) {
+        hash = (hash ^ (uint8_t)*name) * 16777619u;
+    }
+    return hash;
+}
+
+static int grow(struct store_offsets *offsets)
+{
+    uint32_t capacity = offsets->capacity ? offsets->capacity * 2 : BUCKETS_FIRST;
+    struct store_offset *entries = realloc(offsets->entries, capacity * sizeof(entries[0]));
+    if (!entries) {
+        return -ENOMEM;
+    }
+    offsets->entries = entries;
+    uint32_t *buckets = realloc(offsets->buckets, capacity * sizeof(buckets[0]));
+    if (!buckets) {
+        return -ENOMEM;
+    }
+    offsets->buckets = buckets;
+    offsets->capacity = capacity;
+    memset(buckets, 0, capacity * sizeof(buckets[0]));
+    for (uint32_t i = 0; i < offsets->length; i++) {
+        uint32_t *bucket = &buckets[hash_of(entries[i].name) & (capacity - 1)];
+        entries[i].next = *bucket;
+        *bucket = i + 1;
+    }
+    return 0;
+}
+
+struct store_offset *mill_store_offset(struct store_offsets *offsets, const char *name, bool make)
+{
+    if (offsets->capacity > 0) {
+        uint32_t at = offsets->buckets[hash_of(name) & (offsets->capacity - 1)];
+        for (; at != 0; at = offsets->entries[at - 1].next) {
+            if (strcmp(offsets->entries[at - 1].name, name) == 0) {
+                return &offsets->entries[at - 1];
+            }
+        }
+    }
+    if (!make || (offsets->length == offsets->capacity && grow(offsets) < 0)) {
+        return NULL;
+    }
+    char *copy = strdup(name);
+    if (!copy) {
+        return NULL;
+    }
+    uint32_t *bucket = &offsets->buckets[hash_of(name) & (offsets->capacity - 1)];
+    struct store_offset *offset = &offsets->entries[offsets->length++];
+    *offset = (struct store_offset){.name = copy,
+                                    .next = *bucket,
+                                    .recovery_point = -1,
+                                    .high_watermark = -1,
+                                    .start_offset = -1};
+    *bucket = offsets->length;
+    return offset;
+}
+
+void mill_store_offsets_free(struct store_offsets *offsets)
+{
+    for (uint32_t i = 0; i < offsets->length; i++) {
+        free(offsets->entries[i].name);
+    }
+    free(offsets->entries);
+    free(offsets->buckets);
+    *offsets = (struct store_offsets){0};
+}
+
+/* --- reading --------------------------------------------------------------------------------- */
+
+/* Takes one file's lines. ret: 0; 1 it is damaged: what stood before the damage was taken, which is
+ * safe, since a missing recovery point only means more walking; -errno. */
+static int parse(struct store_offsets *offsets, const struct checkpoint *checkpoint, char *text)
+{
+    unsigned version = 0;
+    unsigned long announced = 0;
+    int used = 0;
+    if (sscanf(text, "%u %lu%n", &version, &announced, &used) != 2 || version != 0) {
+        return 1;
+    }
+    char *at = text + used;
+    for (unsigned long i = 0; i < announced; i++) {
+        char topic[MILL_LOG_NAME_MAX + 1];
+        char name[STORE_NAME_MAX + 1];
+        int partition;
+        int64_t offset;
+        if (sscanf(at, " %249s %d %" SCNd64 "%n", topic, &partition, &offset, &used) != 3 ||
+            partition < 0 || offset < 0) {
+            return 1;
+        }
+        at += used;
+        snprintf(name, sizeof(name), "%s-%d", topic, partition);
+        struct store_offset *entry = mill_store_offset(offsets, name, true);
+        if (!entry) {
+            return -ENOMEM;
+        }
+        *field_of(entry, checkpoint) = offset;
+    }
+    return at[strspn(at, " \n")] == '\0' ? 0 : 1;
+}
+
+static int read_one(const struct mill_file_calls *files, struct store_dir *dir,
+                    const struct checkpoint *checkpoint)
+{
+    char path[STORE_PATH_BYTES];
+    snprintf(path, sizeof(path), "%s/%s", dir->path, checkpoint->name);
+    char *text = NULL;
+    int r = mill_store_read_whole(files, path, CHECKPOINT_BYTES_MAX, &text);
+    if (r < 0) {
+        return r == -ENOENT ? 0 : r == -EFBIG ? 1 : r;
+    }
+    r = parse(&dir->offsets, checkpoint, text);
+    free(text);
+    return r;
+}
+
+int mill_store_offsets_read(const struct mill_file_calls *files, struct store_dir *dir)
+{
+    int damaged = 0;
+    for (size_t i = 0; i < MILL_COUNT_OF(checkpoints); i++) {
+        int r = read_one(files, dir, &checkpoints[i]);
+        if (r < 0) {
+            return r;
+        }
+        damaged = MILL_MAX(damaged, r);
+    }
+    return damaged;
+}
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+static int write_one(const struct mill_file_calls *files, struct store_dir *dir,
+                     const struct checkpoint *checkpoint)
+{
+    struct store_offsets *offsets = &dir->offsets;
+    size_t capacity = 2 * LINE_NUMBERS_BYTES;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < offsets->length; i++) {
+        struct store_offset *entry = &offsets->entries[i];
+        if (*field_of(entry, checkpoint) >= 0) {
+            capacity += strlen(entry->name) + LINE_NUMBERS_BYTES;
+            count++;
+        }
+    }
+    char *text = malloc(capacity);
+    if (!text) {
+        return -ENOMEM;
+    }
+    size_t at = (size_t)snprintf(text, capacity, "0\n%u\n", count);
+    for (uint32_t i = 0; i < offsets->length; i++) {
+        struct store_offset *entry = &offsets->entries[i];
+        const char *dash = strrchr(entry->name, '-');
+        if (*field_of(entry, checkpoint) >= 0) {
+            at += (size_t)snprintf(text + at, capacity - at, "%.*s %s %" PRId64 "\n",
+                                   (int)(dash - entry->name), entry->name, dash + 1,
+                                   *field_of(entry, checkpoint));
+        }
+    }
+    int r = mill_store_write_text(files, dir->path, checkpoint->name, text);
+    free(text);
+    return r;
+}
+
+int mill_store_offsets_write(const struct mill_file_calls *files, struct store_dir *dir)
+{
+    for (size_t i = 0; i < MILL_COUNT_OF(checkpoints); i++) {
+        int r = write_one(files, dir, &checkpoints[i]);
+        if (r < 0) {
+            return r;
+        }
+    }
+    return 0;
+}
