@@ -54,6 +54,12 @@
     X(link_downs, "times the link went down (memif)")                                              \
     X(bytes_linearised, "reference bytes copied because the driver needs it")                      \
     X(frames_empty, "times no frame was free")                                                     \
+    X(steer_redirected, "packets that the XDP program gave to this port (AF_XDP)")                 \
+    X(steer_no_socket, "packets for this port on a queue that is not served, left to the kernel")  \
+    X(steer_syn_over_limit, "SYNs dropped because their source sent too many (AF_XDP)")            \
+    X(steer_malformed, "packets shorter than their headers say, left to the kernel (AF_XDP)")      \
+    X(steer_fragments, "IPv4 fragments, left to the kernel (AF_XDP)")                              \
+    X(steer_passed, "other packets of the interface, left to the kernel (AF_XDP)")                 \
     X(mbufs_total, "buffers of this port's pools")                                                 \
     X(mbufs_used, "of these in use")
 

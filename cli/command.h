@@ -76,6 +76,11 @@ int cli_topic_describe(const struct cli_call *call);
 int cli_topic_delete(const struct cli_call *call);
 int cli_produce(const struct cli_call *call);
 int cli_consume(const struct cli_call *call);
+int cli_bench_produce(const struct cli_call *call);
+int cli_bench_fetch(const struct cli_call *call);
+int cli_bench_end_to_end(const struct cli_call *call);
+int cli_bench_null_server(const struct cli_call *call);
+int cli_bench_echo(const struct cli_call *call);
 int cli_version(const struct cli_call *call);
 int cli_help_command(const struct cli_call *call);
 

@@ -79,6 +79,94 @@ static const struct cli_option consume_options[] = {
     OPTION_CLIENT,
 };
 
+/* Loads: over what, how many, how long. */
+#define OPTIONS_DEVICE                                                                             \
+    {"--device", "DEVICE", "own TCP on this DPDK device, as in dpdk.port.NAME.device"},            \
+        {"--address", "CIDR", "our address on it (198.18.0.2/24)"},                                \
+        {"--gateway", "ADDRESS", "its gateway (none)"}, {"--mtu", "BYTES", "its MTU (1500)"},      \
+        {"--netns", "NAME", "namespace to open it in (this one)"},                                 \
+        {"--rx-csum", "verify|trust", "checksums of received frames (verify)"},                    \
+        {"--memory", "MB", "memory of DPDK (256)"},                                                \
+    {                                                                                              \
+        "--eal-args", "WORDS", "more arguments of EAL (none)"                                      \
+    }
+#define OPTION_BUSY                                                                                \
+    {                                                                                              \
+        "--busy", NULL, "never sleep; always so on a device"                                       \
+    }
+#define OPTIONS_LOAD                                                                               \
+    {"-t", "TOPIC", "topic of the load"}, {"-p", "COUNT", "partitions, the first so many (all)"},  \
+        {"--connections", "COUNT", "connections (1)"},                                             \
+        {"--rate", "COUNT",                                                                        \
+         "open loop: requests a second over all connections, timed from when each was due "        \
+         "(closed loop: as many as have room)"},                                                   \
+        {"--poisson", NULL, "exponential gaps of an open loop (constant)"},                        \
+        {"--warmup", "MS", "time before the measured one (500; 0 with --count)"},                  \
+        {"--seconds", "COUNT", "measured time (5; with --count until they are sent)"},             \
+        {"--count", "COUNT", "end after so many requests"},                                        \
+        {"--timeout", "MS", "fail when no answer comes for so long (10000)"}, OPTION_BUSY
+#define OPTIONS_RECORDS                                                                            \
+    {"--record-bytes", "BYTES", "value of a record (200)"},                                        \
+    {                                                                                              \
+        "--batch-bytes", "BYTES", "a batch is filled up to this (16384)"                           \
+    }
+
+static const struct cli_option bench_produce_options[] = {
+    OPTION_BROKER,
+    OPTIONS_LOAD,
+    {"--in-flight", "COUNT", "requests under way per connection (5)"},
+    OPTIONS_RECORDS,
+    {"--records", "COUNT", "records per batch (as many as fill it); 1: one per request"},
+    {"--acks", "0|1|all", "acknowledgements to wait for (all)"},
+    {"--idempotent", NULL, "each connection is an idempotent producer"},
+    {"--create", NULL, "make the topic, with -p partitions, when it is missing"},
+    OPTIONS_DEVICE,
+    OPTION_OUTPUT,
+};
+static const struct cli_option bench_fetch_options[] = {
+    OPTION_BROKER,
+    OPTIONS_LOAD,
+    {"--in-flight", "COUNT", "requests under way per connection, one per partition (1)"},
+    {"--offset", "OFFSET", "begin, and begin again at the end, here (the log's start)"},
+    {"--max-bytes", "BYTES", "of one answer (1048576)"},
+    {"--max-wait", "MS", "how long a broker may wait for data (500)"},
+    OPTIONS_DEVICE,
+    OPTION_OUTPUT,
+};
+static const struct cli_option bench_end_to_end_options[] = {
+    OPTION_BROKER,
+    {"-t", "TOPIC", "topic of the load; nobody else may write to it"},
+    {"--rate", "COUNT", "records a second (1000)"},
+    {"--poisson", NULL, "exponential gaps (constant)"},
+    {"--warmup", "MS", "time before the measured one (500; 0 with --count)"},
+    {"--seconds", "COUNT", "measured time (5; with --count until they are sent)"},
+    {"--count", "COUNT", "end after so many records"},
+    {"--timeout", "MS", "fail when no answer comes for so long (10000)"},
+    {"--record-bytes", "BYTES", "value of a record (200)"},
+    {"--acks", "1|all", "acknowledgements to wait for (all)"},
+    {"--create", NULL, "make the topic when it is missing"},
+    OPTION_BUSY,
+    OPTIONS_DEVICE,
+    OPTION_OUTPUT,
+};
+static const struct cli_option bench_null_options[] = {
+    {"-b", "HOST:PORT", "address to listen on (127.0.0.1:9092)"},
+    {"-p", "COUNT", "partitions that every topic seems to have (1)"},
+    OPTIONS_RECORDS,
+    {"--seconds", "COUNT", "end after so long (at SIGINT or SIGTERM)"},
+    OPTION_BUSY,
+    OPTIONS_DEVICE,
+};
+static const struct cli_option bench_echo_options[] = {
+    {"--server", NULL, "send back what comes, until SIGINT or SIGTERM"},
+    {"--frame-bytes", "BYTES", "a frame (64)"},
+    {"--warmup", "MS", "time before the measured one (500)"},
+    {"--seconds", "COUNT", "measured time (5)"},
+    {"--timeout", "MS", "fail when a frame does not come back for so long (10000)"},
+    OPTIONS_DEVICE,
+    OPTION_OUTPUT,
+};
+
 #define OPTIONS(list) list, MILL_COUNT_OF(list)
 
 static const struct cli_command commands[] = {
@@ -96,6 +184,16 @@ static const struct cli_command commands[] = {
      cli_produce},
     {"consume", "", "read records to standard output, without a group", OPTIONS(consume_options),
      cli_consume},
+    {"bench produce", "", "load a broker with produce requests", OPTIONS(bench_produce_options),
+     cli_bench_produce},
+    {"bench fetch", "", "load a broker with fetch requests", OPTIONS(bench_fetch_options),
+     cli_bench_fetch},
+    {"bench end-to-end", "", "time records from their production to their arrival",
+     OPTIONS(bench_end_to_end_options), cli_bench_end_to_end},
+    {"bench null-server", "", "answer loads without doing a broker's work: the load's own ceiling",
+     OPTIONS(bench_null_options), cli_bench_null_server},
+    {"bench echo", "", "time bare frames over a device, without IP and TCP",
+     OPTIONS(bench_echo_options), cli_bench_echo},
     {"version", "", "print the version", NULL, 0, cli_version},
     {"help", "[COMMAND...]", "help of all commands, or of one", NULL, 0, cli_help_command},
 };

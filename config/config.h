@@ -126,6 +126,8 @@ struct mill_config_port {
     bool has_mac;
     bool rx_csum_trusted;
     bool tx_csum_off;
+    uint32_t syn_rate;  /* 0: no limit */
+    uint32_t syn_burst; /* at least 1 */
 };
 
 struct mill_config_fault {

@@ -98,6 +98,20 @@ static bool is_memory(const char *device)
     return strncmp(device, "net_memif", 9) == 0 || strncmp(device, "net_ring", 8) == 0;
 }
 
+/* A number of the port, its default when it is not given. Ranges were checked when it was read. */
+static int64_t port_int(struct mill_config *config, enum family_key key, const char *name)
+{
+    const struct mill_key_family_info *infos = NULL;
+    const struct family_entry *entry = family_find(config, key, name);
+    int64_t number = 0;
+    mill_key_families(&infos);
+    if (!entry || parse_int(entry->text, &number) < 0) {
+        int code = parse_int(infos[key].default_text, &number);
+        MILL_ASSERT_EQ(code, 0); /* of the table */
+    }
+    return number;
+}
+
 /* The keys of one port. */
 static void port_keys(struct mill_config *config, struct mill_config_port *port)
 {
@@ -123,12 +137,9 @@ static void port_keys(struct mill_config *config, struct mill_config_port *port)
     if (entry) {
         parse_gateway(config, entry, port);
     }
-    port->mtu = 1500;
-    int64_t number;
-    entry = family_find(config, FAMILY_PORT_MTU, port->name);
-    if (entry && parse_int(entry->text, &number) == 0) {
-        port->mtu = (uint16_t)number; /* its range was checked when it was read */
-    }
+    port->mtu = (uint16_t)port_int(config, FAMILY_PORT_MTU, port->name);
+    port->syn_rate = (uint32_t)port_int(config, FAMILY_PORT_SYN_RATE, port->name);
+    port->syn_burst = (uint32_t)port_int(config, FAMILY_PORT_SYN_BURST, port->name);
     entry = family_find(config, FAMILY_PORT_RX_CSUM, port->name);
     port->rx_csum_trusted = entry && strcmp(entry->text, "trust") == 0;
     entry = family_find(config, FAMILY_PORT_TX_CSUM, port->name);

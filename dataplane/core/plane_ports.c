@@ -3,6 +3,7 @@
 #include "dataplane/core/plane_parts.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -93,6 +94,11 @@ static int port_open(struct mill_plane *plane, const struct mill_config_listener
         .netns = mill_config_text(plane->config, MILL_KEY_DPDK_NETNS),
         .rx_csum_trusted = from->rx_csum_trusted,
         .tx_csum_off = from->tx_csum_off,
+        .address = from->address,
+        .prefix_bits = from->prefix_bits,
+        .busy = plane->cores[0].thread.busy,
+        .syn_rate = from->syn_rate,
+        .syn_burst = from->syn_burst,
     };
     snprintf(options.name, sizeof(options.name), "%.31s", from->name);
     snprintf(options.device, sizeof(options.device), "%s", from->device);
@@ -180,7 +186,10 @@ static int listen_dpdk(struct mill_plane *plane, const struct mill_config_listen
         return r;
     }
     struct mill_stream_maker *maker = mill_net_maker(plane->cores[0].nets[port]);
-    return maker->ops->listen(maker, listener->address, listener->port, index, report);
+    r = maker->ops->listen(maker, listener->address, listener->port, index, report);
+    return r < 0 ? r
+                 : mill_port_listen(plane->ports[port], plane->port_configs[port]->address,
+                                    listener->port, IPPROTO_TCP, report);
 }
 
 int mill_plane_listeners(struct mill_plane *plane, struct mill_report *report)

@@ -14,14 +14,18 @@ enum {
     ARP_REQUEST = 1,
     ARP_REPLY = 2,
     TRIES = 3,
+    KERNEL_TRIES = 150,
 };
 
-#define RETRY_NS   (1 * MILL_NS_PER_S)
-#define FRESH_NS   (1 * MILL_NS_PER_S)  /* no unsolicited change of an entry younger than this */
-#define REFRESH_NS (30 * MILL_NS_PER_S) /* an entry in use is checked after this */
-#define FORGET_NS  (300 * MILL_NS_PER_S)
-#define FAILED_NS  (1 * MILL_NS_PER_S)  /* nobody asks again before */
-#define DEFEND_NS  (10 * MILL_NS_PER_S) /* RFC 5227, DEFEND_INTERVAL */
+/* Where the kernel asks: it knows within the link's round trip, and gives up after three seconds.
+ */
+#define KERNEL_RETRY_NS (20 * MILL_NS_PER_MS)
+#define RETRY_NS        (1 * MILL_NS_PER_S)
+#define FRESH_NS        (1 * MILL_NS_PER_S) /* no unsolicited change of an entry younger than this */
+#define REFRESH_NS      (30 * MILL_NS_PER_S) /* an entry in use is checked after this */
+#define FORGET_NS       (300 * MILL_NS_PER_S)
+#define FAILED_NS       (1 * MILL_NS_PER_S)  /* nobody asks again before */
+#define DEFEND_NS       (10 * MILL_NS_PER_S) /* RFC 5227, DEFEND_INTERVAL */
 
 static const uint8_t mac_broadcast[6] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 static const uint8_t mac_zero[6] = {0};
@@ -134,22 +138,15 @@ static void send_arp(struct mill_net *net, uint16_t operation, const uint8_t fra
 
 void mill_arp_announce(struct mill_net *net)
 {
-    send_arp(net, ARP_REQUEST, mac_broadcast, mac_zero, net->config.address);
+    if (!net->link->caps.kernel_arp) {
+        send_arp(net, ARP_REQUEST, mac_broadcast, mac_zero, net->config.address);
+    }
     net->announced = true;
 }
 
 static void arm(struct mill_net *net, struct mill_neighbour *neighbour, uint64_t after_ns)
 {
     mill_wheel_arm(&net->wheel, &neighbour->timer, mill_net_tick(net->now_ns + after_ns));
-}
-
-static void ask(struct mill_net *net, struct mill_neighbour *neighbour)
-{
-    bool unicast = neighbour->state == MILL_NEIGHBOUR_CHECKING;
-    send_arp(net, ARP_REQUEST, unicast ? neighbour->mac : mac_broadcast, mac_zero,
-             neighbour->address);
-    neighbour->tries++;
-    arm(net, neighbour, RETRY_NS);
 }
 
 static void learn(struct mill_net *net, struct mill_neighbour *neighbour, const uint8_t mac[6],
@@ -166,6 +163,30 @@ static void learn(struct mill_net *net, struct mill_neighbour *neighbour, const 
     neighbour->confirmed_ns = net->now_ns;
     arm(net, neighbour, FORGET_NS);
     mill_tcp_neighbour_changed(net);
+}
+
+static void ask(struct mill_net *net, struct mill_neighbour *neighbour)
+{
+    bool unicast = neighbour->state == MILL_NEIGHBOUR_CHECKING;
+    neighbour->tries++;
+    if (net->link->caps.kernel_arp) {
+        uint8_t mac[6];
+        bool known = net->link->ops->neighbour != NULL &&
+                     net->link->ops->neighbour(net->link->context, neighbour->address, mac) == 0;
+        arm(net, neighbour, KERNEL_RETRY_NS);
+        if (known) {
+            learn(net, neighbour, mac, true);
+        }
+        return;
+    }
+    send_arp(net, ARP_REQUEST, unicast ? neighbour->mac : mac_broadcast, mac_zero,
+             neighbour->address);
+    arm(net, neighbour, RETRY_NS);
+}
+
+static uint8_t tries_max(const struct mill_net *net)
+{
+    return net->link->caps.kernel_arp ? KERNEL_TRIES : TRIES;
 }
 
 static void defend(struct mill_net *net)
@@ -222,7 +243,8 @@ const uint8_t *mill_arp_resolve(struct mill_net *net, uint32_t address)
         neighbour = add(net, address);
         neighbour->state = MILL_NEIGHBOUR_ASKING;
         ask(net, neighbour);
-        return NULL;
+        /* The kernel may know at once. */
+        return neighbour->state == MILL_NEIGHBOUR_KNOWN ? neighbour->mac : NULL;
     }
     neighbour->used_ns = net->now_ns;
     if (neighbour->state == MILL_NEIGHBOUR_KNOWN) {
@@ -246,14 +268,14 @@ void mill_arp_timer(struct mill_net *net, struct mill_neighbour *neighbour)
 {
     switch (neighbour->state) {
     case MILL_NEIGHBOUR_CHECKING:
-        if (neighbour->tries >= TRIES) {
+        if (neighbour->tries >= tries_max(net)) {
             neighbour->state = MILL_NEIGHBOUR_ASKING;
             neighbour->tries = 0;
         }
         ask(net, neighbour);
         break;
     case MILL_NEIGHBOUR_ASKING:
-        if (neighbour->tries < TRIES) {
+        if (neighbour->tries < tries_max(net)) {
             ask(net, neighbour);
             break;
         }

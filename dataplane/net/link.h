@@ -47,6 +47,7 @@ struct mill_link_caps {
     uint32_t tso_bytes_max; /* 0: no segmentation offload */
     bool rx_csum_verified;  /* buffers carry MILL_BUF_CSUM_GOOD or _BAD; else verify */
     bool rx_csum_trusted;   /* configured: peers leave sums blank, accept all */
+    bool kernel_arp;        /* the kernel answers ARP for our address: none is sent or seen here */
 };
 
 struct mill_link_ops {
@@ -61,6 +62,10 @@ struct mill_link_ops {
     /* Hands over frames in order. The link takes one loan per piece for as long as the device can
      * read it. ret: how many were taken; the rest stays the caller's, in order (P43). */
     uint32_t (*send)(void *link, struct mill_frame **frames, uint32_t count);
+    /* With caps.kernel_arp: the kernel's neighbour, asked for when it does not know it. Slow path:
+     * it enters the kernel, once for a neighbour and some retries. May be NULL: none is known.
+     * ret: 0, -EAGAIN not known yet. */
+    int (*neighbour)(void *link, uint32_t address, uint8_t ret_mac[6]);
 };
 
 struct mill_link {

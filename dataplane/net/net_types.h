@@ -193,7 +193,7 @@ struct mill_tcp {
 
     /* Neighbour. */
     uint32_t next_hop; /* 0: only the learnt address is there */
-    bool hint_valid;   /* peer_mac was learnt from the peer's SYN (P46) */
+    bool hint_valid;   /* peer_mac was learnt from the peer's frames (P46) */
     uint8_t peer_mac[6];
 
     /* Cold. */

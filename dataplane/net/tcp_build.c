@@ -78,10 +78,14 @@ void mill_tcp_refuse(struct mill_net *net, const struct mill_segment *segment)
     mill_tcp_send_bare(net, segment->mac, &fields);
 }
 
-/* The address to send to: the neighbour's, else what the peer's SYN came from (P46). */
+/* The address to send to: the neighbour's, else what the peer's frames came from (P46), which is
+ * first where the kernel answers ARP. */
 static const uint8_t *target_mac(struct mill_net *net, const struct mill_tcp *tcp)
 {
     const uint8_t *mac = NULL;
+    if (net->link->caps.kernel_arp && tcp->hint_valid) {
+        return tcp->peer_mac;
+    }
     if (tcp->next_hop != 0) {
         mac = mill_arp_resolve(net, tcp->next_hop);
     }

@@ -313,6 +313,11 @@ void mill_tcp_segment(struct mill_net *net, struct mill_tcp *tcp, struct mill_se
     }
     update_ts_recent(net, tcp, segment, seq);
     mill_tcp_touch_idle(net, tcp);
+    if (net->link->caps.kernel_arp) {
+        /* A peer or router that moved: ARP would tell, and is not seen here. */
+        memcpy(tcp->peer_mac, segment->mac, sizeof(tcp->peer_mac));
+        tcp->hint_valid = true;
+    }
     if (tcp->state == MILL_TCP_SYN_RCVD) {
         if (segment->ack != tcp->iss + 1) {
             return;

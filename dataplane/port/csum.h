@@ -14,6 +14,9 @@ struct mill_csum {
 /* Adds the next size_bytes of the message. */
 void mill_csum_add(struct mill_csum *csum, const void *bytes, uint32_t size_bytes);
 
+/* The same, and copies them to another place in the same pass: bytes are touched once. */
+void mill_csum_copy(struct mill_csum *csum, void *to, const void *bytes, uint32_t size_bytes);
+
 /* The checksum to store as it lies in memory (no byte swap needed). 0 when the message included a
  * right checksum. */
 uint16_t mill_csum_end(const struct mill_csum *csum);

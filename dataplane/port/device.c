@@ -41,9 +41,14 @@ static const struct mill_port_driver drivers[] = {
      .memory = true},
     {.prefix = "net_af_xdp",
      .virtual_device = true,
+     .stops_at_bad = true,
      .no_tx_csum = true,
      .never_chain = true,
-     .one_chunk = true},
+     .one_chunk = true,
+     .fd = true,
+     .kernel_keeps = true,
+     .rx_held = MILL_PORT_XDP_HELD,
+     .rx_lost = MILL_PORT_XDP_HEADROOM},
 };
 
 /* Any device on the PCI bus: what it reports is believed. */
@@ -152,18 +157,11 @@ static int explain_pci(const char *address, struct mill_report *report)
 
 static int explain(const struct mill_port *port, int code, struct mill_report *report)
 {
-    char iface[64] = "";
     if (port->driver->needs_tun) {
         return explain_tap(port, report);
     }
     if (!port->driver->virtual_device) {
         return explain_pci(port->device_name, report);
-    }
-    if (mill_port_argument(port->options.device, "iface", iface, sizeof(iface)) &&
-        if_nametoindex(iface) == 0) {
-        return mill_fail(report, -ENODEV, "no interface %s%s%s; ip link show lists them", iface,
-                         port->options.netns != NULL ? " in namespace " : "",
-                         port->options.netns != NULL ? port->options.netns : "");
     }
     return mill_fail(report, code, "device %s: %s (%s)", port->options.device, strerror(-code),
                      mill_eal_log_since());
@@ -201,7 +199,7 @@ static void tap_arguments(const struct mill_port *port, char *args, size_t size_
 
 static int hotplug(struct mill_port *port, struct mill_report *report)
 {
-    char args[MILL_PORT_DEVICE_BYTES + 32] = "";
+    char args[MILL_PORT_DEVICE_BYTES + MILL_PORT_PATH_BYTES] = "";
     const char *device = port->options.device;
     size_t name_length = strcspn(device, ",");
     if (name_length >= sizeof(port->device_name)) {
@@ -218,6 +216,13 @@ static int hotplug(struct mill_port *port, struct mill_report *report)
     }
     if (port->driver->own_thread) {
         int code = mill_port_memif_prepare(port, args, sizeof(args), report);
+        if (code < 0) {
+            return code;
+        }
+    }
+    if (port->driver->kernel_keeps) {
+        int code = mill_port_xdp_prepare(port, report);
+        code = code < 0 ? code : mill_port_xdp_arguments(port, args, sizeof(args), report);
         if (code < 0) {
             return code;
         }

@@ -142,17 +142,17 @@ static int build_args(const struct mill_eal_options *options, const cpu_set_t *c
     return args->full ? -E2BIG : 0;
 }
 
-static unsigned long huge_pages_free(void)
+uint32_t mill_eal_pages_free(void)
 {
     char line[128];
-    unsigned long count = 0;
+    uint32_t count = 0;
     FILE *file = fopen("/proc/meminfo", "re");
     if (file == NULL) {
         return 0;
     }
     while (fgets(line, sizeof(line), file) != NULL) {
         if (strncmp(line, "HugePages_Free:", 15) == 0) {
-            count = strtoul(line + 15, NULL, 10);
+            count = (uint32_t)strtoul(line + 15, NULL, 10);
         }
     }
     fclose(file);
@@ -162,13 +162,13 @@ static unsigned long huge_pages_free(void)
 static int start_failed(const struct mill_eal_options *options, int code,
                         struct mill_report *report)
 {
-    unsigned long wanted = (options->memory_mb + 1) / 2;
-    if (options->hugepages && huge_pages_free() < wanted) {
+    uint32_t wanted = (options->memory_mb + 1) / 2;
+    if (options->hugepages && mill_eal_pages_free() < wanted) {
         return mill_fail(report, -ENOMEM,
-                         "DPDK needs %lu free hugepages of 2 MiB for dpdk.memory.mb=%u, %lu are "
+                         "DPDK needs %u free hugepages of 2 MiB for dpdk.memory.mb=%u, %u are "
                          "free; sysctl -w vm.nr_hugepages=N with N larger by the difference, or "
                          "hugepages=off",
-                         wanted, options->memory_mb, huge_pages_free());
+                         wanted, options->memory_mb, mill_eal_pages_free());
     }
     return mill_fail(report, code, "DPDK did not start: %s (%s)", strerror(-code),
                      mill_eal_log_since());

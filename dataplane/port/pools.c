@@ -29,19 +29,15 @@ static struct rte_mempool *make_pool(struct mill_port_queue *queue, char kind, u
     return NULL;
 }
 
-static uint32_t receive_room(const struct mill_port *port)
-{
-    uint32_t room = port->options.rx_buffer_bytes;
-    return RTE_PKTMBUF_HEADROOM + (room > 0 ? room : (uint32_t)MILL_PORT_RX_ROOM);
-}
-
 int mill_port_pools_create(struct mill_port *port, struct mill_port_queue *queue,
                            struct mill_report *report)
 {
     uint32_t rx_count =
         port->options.rx_buffers > 0 ? port->options.rx_buffers : (uint32_t)MILL_PORT_RX_BUFFERS;
+    rx_count += port->driver->rx_held;
     queue->header_room = MILL_MAX((uint32_t)MILL_FRAME_HEADER_BYTES_MAX, queue->frame_bytes_max);
-    queue->rx_pool = make_pool(queue, 'r', rx_count, sizeof(struct mill_buf), receive_room(port));
+    queue->rx_pool = make_pool(queue, 'r', rx_count, sizeof(struct mill_buf),
+                               RTE_PKTMBUF_HEADROOM + mill_port_rx_room(port));
     queue->header_pool = make_pool(queue, 'h', MILL_PORT_TX_FRAMES, sizeof(struct mill_port_header),
                                    RTE_PKTMBUF_HEADROOM + queue->header_room);
     queue->ext_pool = make_pool(queue, 'x', MILL_PORT_TX_PIECES, sizeof(struct mill_port_ext), 0);

@@ -4,10 +4,16 @@
 #include "dataplane/port/port.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
@@ -70,10 +76,14 @@ static uint32_t wire_bytes(const struct mill_port *port)
     return (uint32_t)port->mtu + MILL_PORT_ETHERNET_BYTES + RTE_ETHER_CRC_LEN;
 }
 
-static uint32_t rx_room(const struct mill_port *port)
+uint32_t mill_port_rx_room(const struct mill_port *port)
 {
-    return port->options.rx_buffer_bytes > 0 ? port->options.rx_buffer_bytes
-                                             : (uint32_t)MILL_PORT_RX_ROOM;
+    if (port->options.rx_buffer_bytes > 0) {
+        return port->options.rx_buffer_bytes;
+    }
+    /* A driver that cannot scatter and loses a part of each buffer: what the MTU needs. */
+    uint32_t needed = port->driver->rx_lost > 0 ? wire_bytes(port) + port->driver->rx_lost : 0;
+    return MILL_MAX((uint32_t)MILL_PORT_RX_ROOM, needed);
 }
 
 static int check_limits(const struct mill_port *port, const struct rte_eth_dev_info *info,
@@ -91,12 +101,12 @@ static int check_limits(const struct mill_port *port, const struct rte_eth_dev_i
         return mill_fail(report, -EINVAL, "mtu %u: %s carries 68 to %u; set dpdk.port.%s.mtu",
                          port->mtu, port->device_name, mtu_max, port->options.name);
     }
-    if (rx_room(port) < wire_bytes(port) &&
+    if (mill_port_rx_room(port) - port->driver->rx_lost < wire_bytes(port) &&
         (info->rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER) == 0) {
         return mill_fail(report, -EINVAL,
                          "mtu %u does not fit %u byte buffers and %s cannot "
                          "scatter; set dpdk.port.%s.mtu",
-                         port->mtu, rx_room(port), port->device_name, port->options.name);
+                         port->mtu, mill_port_rx_room(port), port->device_name, port->options.name);
     }
     return 0;
 }
@@ -112,7 +122,7 @@ static void make_conf(const struct mill_port *port, const struct rte_eth_dev_inf
     if ((info->rx_offload_capa & RX_SUMS) == RX_SUMS) {
         conf->rxmode.offloads |= RX_SUMS;
     }
-    if (wire_bytes(port) > rx_room(port)) {
+    if (wire_bytes(port) > mill_port_rx_room(port)) {
         conf->rxmode.offloads |= RTE_ETH_RX_OFFLOAD_SCATTER;
     }
     /* Never MBUF_FAST_FREE: it promises mbufs of one pool without anything attached. */
@@ -125,7 +135,7 @@ static void make_conf(const struct mill_port *port, const struct rte_eth_dev_inf
         conf->rx_adv_conf.rss_conf.rss_hf =
             info->flow_type_rss_offloads & (RTE_ETH_RSS_IPV4 | RTE_ETH_RSS_NONFRAG_IPV4_TCP);
     }
-    conf->intr_conf.rxq = port->driver->fd ? 1 : 0;
+    conf->intr_conf.rxq = port->driver->fd && !port->driver->kernel_keeps ? 1 : 0;
 }
 
 static void queue_caps(struct mill_port *port, struct mill_port_queue *queue,
@@ -158,6 +168,7 @@ static void queue_caps(struct mill_port *port, struct mill_port_queue *queue,
     caps->tso_bytes_max = 0;
     caps->rx_csum_verified = (conf->rxmode.offloads & RX_SUMS) == RX_SUMS;
     caps->rx_csum_trusted = port->options.rx_csum_trusted;
+    caps->kernel_arp = port->driver->kernel_keeps;
 }
 
 static int setup_queue(struct mill_port *port, uint16_t index, const struct rte_eth_dev_info *info,
@@ -188,7 +199,7 @@ static int setup_queue(struct mill_port *port, uint16_t index, const struct rte_
     if (port->driver->needs_tun) {
         /* net_tap passes one iovec per descriptor to each read: as many as the longest frame
          * takes, not a ring's worth. */
-        rx_count = (uint16_t)(2 + wire_bytes(port) / rx_room(port));
+        rx_count = (uint16_t)(2 + wire_bytes(port) / mill_port_rx_room(port));
     }
     rx_conf.offloads = conf->rxmode.offloads;
     tx_conf.offloads = conf->txmode.offloads;
@@ -197,6 +208,9 @@ static int setup_queue(struct mill_port *port, uint16_t index, const struct rte_
     if (code == 0) {
         code = rte_eth_tx_queue_setup(port->port_id, index, tx_count, (unsigned int)SOCKET_ID_ANY,
                                       &tx_conf);
+    }
+    if (code == 0 && port->driver->kernel_keeps) {
+        mill_port_xdp_socket(port, index);
     }
     return code == 0 ? 0
                      : mill_fail(report, code < -1 ? code : -EIO, "queue %u of %s: %s", index,
@@ -207,7 +221,7 @@ static int setup_queue(struct mill_port *port, uint16_t index, const struct rte_
 static void set_mac(const struct mill_port *port)
 {
     struct rte_ether_addr address;
-    if (port->driver->own_mac) {
+    if (port->driver->own_mac || port->driver->kernel_keeps) {
         return; /* nothing filters there, and on TAP the driver's address is the other end's */
     }
     memcpy(address.addr_bytes, port->mac, sizeof(port->mac));
@@ -249,7 +263,7 @@ static int configure(struct mill_port *port, struct mill_report *report)
             return code;
         }
     }
-    code = rte_eth_dev_set_mtu(port->port_id, port->mtu);
+    code = port->driver->kernel_keeps ? 0 : rte_eth_dev_set_mtu(port->port_id, port->mtu);
     if (code < 0 && code != -ENOTSUP) {
         return mill_fail(report, code, "mtu %u of %s: %s", port->mtu, port->device_name,
                          strerror(-code));
@@ -263,8 +277,9 @@ static int configure(struct mill_port *port, struct mill_report *report)
                          mill_eal_log_since());
     }
     port->started = true;
+    port->ifindex = port->ifindex > 0 ? port->ifindex : info.if_index;
     set_mac(port);
-    return 0;
+    return port->driver->kernel_keeps ? mill_port_xdp_started(port, report) : 0;
 }
 
 /* --- opening and closing ------------------------------------------------------------------------
@@ -294,7 +309,9 @@ static int open_device(struct mill_port *port, struct mill_report *report)
         if (previous < 0) {
             return previous;
         }
+        port->netns_fd = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
     }
+    port->interface_fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     signals_take(&signals);
     mill_gate_lock();
     code = make_device(port, report);
@@ -353,6 +370,8 @@ int mill_port_open(const struct mill_port_options *options, struct mill_arena *a
     port->queues_count = options->queues;
     port->mtu = options->mtu > 0 ? options->mtu : RTE_ETHER_MTU;
     port->arena = arena;
+    port->netns_fd = -1;
+    port->interface_fd = -1;
     atomic_flag_clear(&port->stats_lock);
     for (uint16_t i = 0; i < port->queues_count; i++) {
         struct mill_port_queue *queue = &port->queues[i];
@@ -402,6 +421,28 @@ static void release(struct mill_port *port)
     free(port);
 }
 
+/* Where it was made: the AF_XDP driver takes the program off by the interface's number, which means
+ * another one in another namespace. */
+static void remove_device(struct mill_port *port)
+{
+    int here = -1;
+    if (port->netns_fd >= 0) {
+        here = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+        MILL_ASSERT_EQ(here >= 0 ? setns(port->netns_fd, CLONE_NEWNET) : -1, 0);
+        close(port->netns_fd);
+        port->netns_fd = -1;
+    }
+    mill_port_xdp_close(port);
+    mill_port_device_remove(port);
+    if (here >= 0) {
+        mill_port_netns_leave(here);
+    }
+    if (port->interface_fd >= 0) {
+        close(port->interface_fd);
+        port->interface_fd = -1;
+    }
+}
+
 static void close_device(struct mill_port *port)
 {
     for (uint16_t i = 0; i < port->queues_count; i++) {
@@ -417,7 +458,7 @@ static void close_device(struct mill_port *port)
         (void)rte_eth_dev_stop(port->port_id);
         port->started = false;
     }
-    mill_port_device_remove(port);
+    remove_device(port);
 }
 
 void mill_port_close(struct mill_port *port)
@@ -445,6 +486,16 @@ void mill_port_close(struct mill_port *port)
 /* --- asking -------------------------------------------------------------------------------------
  */
 
+int mill_port_listen(struct mill_port *port, uint32_t address, uint16_t number, uint8_t protocol,
+                     struct mill_report *report)
+{
+    if (!port->driver->kernel_keeps) {
+        return 0;
+    }
+    int code = mill_steer_add(&port->xdp.steer, address, number, protocol, report);
+    return code < 0 ? mill_fail_in(report, code, "dpdk port %s: ", port->options.name) : 0;
+}
+
 const struct mill_link *mill_port_link(struct mill_port *port, uint16_t queue)
 {
     MILL_ASSERT_LT(queue, port->queues_count);
@@ -456,8 +507,9 @@ uint32_t mill_port_fds(struct mill_port *port, uint16_t queue, int *ret_fds, uin
     if (!port->driver->fd || max == 0) {
         return 0;
     }
-    int fd = rte_eth_dev_rx_intr_ctl_q_get_fd(port->port_id, queue);
-    if (fd < 0) {
+    int fd = port->driver->kernel_keeps ? port->queues[queue].xdp_fd
+                                        : rte_eth_dev_rx_intr_ctl_q_get_fd(port->port_id, queue);
+    if (fd <= 0) {
         return 0;
     }
     ret_fds[0] = fd;
@@ -490,7 +542,9 @@ static void ask_driver(struct mill_port *port)
     if (atomic_flag_test_and_set_explicit(&port->stats_lock, memory_order_acquire)) {
         return;
     }
-    if (rte_eth_stats_get(port->port_id, &stats) == 0) {
+    if (port->driver->kernel_keeps) {
+        mill_port_xdp_ask(port); /* the driver folds in one of the socket's four counters */
+    } else if (rte_eth_stats_get(port->port_id, &stats) == 0) {
         /* ierrors: frames that were cut because they did not fit (net_tap). */
         mill_port_keep(&port->rx_missed, stats.imissed + stats.ierrors);
         mill_port_keep(&port->rx_nombuf, stats.rx_nombuf);
@@ -508,6 +562,10 @@ void mill_port_counters(struct mill_port *port, struct mill_port_counters *ret_c
     sum.rx_missed = relaxed(&port->rx_missed.total);
     sum.rx_nombuf = relaxed(&port->rx_nombuf.total);
     sum.tx_errors = relaxed(&port->tx_refused.total);
+#define SUM_STEER(name, help)                                                                      \
+    sum.steer_##name = relaxed(&port->xdp.counts[MILL_STEER_##name].total);
+    MILL_STEER_REASONS(SUM_STEER)
+#undef SUM_STEER
     for (uint16_t i = 0; i < port->queues_count; i++) {
         const struct mill_port_queue *queue = &port->queues[i];
         sum.rx_packets += relaxed(&queue->rx_packets);
@@ -526,6 +584,37 @@ void mill_port_counters(struct mill_port *port, struct mill_port_counters *ret_c
     *ret_counters = sum;
 }
 
+void mill_port_remark(struct mill_port *port, const char *format, ...)
+{
+    va_list list;
+    if (port->remark[0] != '\0') {
+        return;
+    }
+    va_start(list, format);
+    vsnprintf(port->remark, sizeof(port->remark), format, list);
+    va_end(list);
+}
+
+/* What the kernel says of the interface. A driver may show a link for ever (AF_XDP). */
+static void ask_kernel(const struct mill_port *port, struct mill_port_info *info)
+{
+    struct ifreq request = {.ifr_ifindex = (int)port->ifindex};
+    if (port->ifindex == 0 || port->interface_fd < 0) {
+        return;
+    }
+    if (ioctl(port->interface_fd, SIOCGIFNAME, &request) < 0) {
+        info->gone = errno == ENODEV;
+        info->link_up = info->link_up && !info->gone;
+        return;
+    }
+    if (ioctl(port->interface_fd, SIOCGIFMTU, &request) == 0) {
+        info->mtu_now = (uint16_t)MILL_MIN(request.ifr_mtu, (int)UINT16_MAX);
+    }
+    if (ioctl(port->interface_fd, SIOCGIFFLAGS, &request) == 0 && port->driver->kernel_keeps) {
+        info->link_up = (request.ifr_flags & IFF_UP) != 0 && (request.ifr_flags & IFF_RUNNING) != 0;
+    }
+}
+
 void mill_port_info(struct mill_port *port, struct mill_port_info *ret_info)
 {
     struct rte_eth_dev_info info;
@@ -542,7 +631,10 @@ void mill_port_info(struct mill_port *port, struct mill_port_info *ret_info)
         uint32_t gate = atomic_load_explicit(&port->gate, memory_order_relaxed);
         ret_info->link_up = (gate & MILL_GATE_DOWN) == 0;
     }
+    ret_info->mtu_now = port->mtu;
+    ask_kernel(port, ret_info);
     ret_info->zero_copy = port->queues[0].segments_max > 1;
-    ret_info->rx_pool_bytes =
-        (uint64_t)port->queues[0].rx_pool->size * port->queues[0].rx_pool->elt_size;
+    ret_info->rx_pool_bytes = (uint64_t)(port->queues[0].rx_pool->size - port->driver->rx_held) *
+                              port->queues[0].rx_pool->elt_size;
+    snprintf(ret_info->remark, sizeof(ret_info->remark), "%s", port->remark);
 }

@@ -16,6 +16,7 @@
 enum {
     MILL_PORT_NAME_BYTES = 32,
     MILL_PORT_DEVICE_BYTES = 256,
+    MILL_PORT_REMARK_BYTES = 320,
 };
 
 struct mill_eal_options {
@@ -40,6 +41,12 @@ struct mill_port_options {
     uint32_t rx_buffers;      /* 0: default per queue */
     uint32_t rx_buffer_bytes; /* room of one receive buffer; 0: 2048. Longer frames are scattered */
     bool linearise;           /* copy references into one buffer, whatever the driver reports */
+    /* AF_XDP, where the kernel keeps the interface: */
+    uint32_t address;    /* ours, host order: must be one of the interface's; 0: not looked at */
+    uint8_t prefix_bits; /* for the remedy's text */
+    bool busy;           /* the core never sleeps: the driver may poll the interface itself */
+    uint32_t syn_rate;   /* SYNs per second and source address; 0: no limit */
+    uint32_t syn_burst;  /* that a silent source may send at once */
 };
 
 /* The list is MILL_PORT_COUNTERS in base/counter_lists.h. */
@@ -54,9 +61,12 @@ struct mill_port_info {
     uint8_t mac[6];
     uint16_t mtu;
     bool link_up;
+    bool gone;              /* the interface was deleted: frames neither come nor go any more */
+    uint16_t mtu_now;       /* the interface's own, when it is known; else mtu */
     bool zero_copy;         /* references are sent in place */
     uint64_t rx_pool_bytes; /* of one queue: what its receive buffers cost, in the unit of
                              * mill_buf.charge_bytes (bound of what net/ may hold) */
+    char remark[MILL_PORT_REMARK_BYTES]; /* what the operator should know; empty: nothing */
 };
 
 struct mill_port;
@@ -71,6 +81,9 @@ struct mill_port;
  * while the link is down are dropped and counted. A peer that is killed is noticed, and comes back
  * under the same or another process; no core waits meanwhile. Peers share memory and are trusted:
  * one that writes wrong descriptors crashes the other, so the socket belongs to one user. */
+
+/* Free hugepages of 2 MiB, 0 when the kernel does not say. */
+uint32_t mill_eal_pages_free(void);
 
 /* Starts EAL once per process. ret: 0, or negative with the reason and remedy. */
 int mill_eal_start(const struct mill_eal_options *options,
@@ -91,6 +104,12 @@ int mill_port_open(const struct mill_port_options *options, struct mill_arena *a
                    struct mill_loans *const *loans, struct mill_port **ret_port,
                    struct mill_report *report) MILL_WARN_UNUSED;
 void mill_port_close(struct mill_port *port);
+
+/* Packets to this address and port (host order; IPPROTO_TCP or IPPROTO_UDP) are for this port.
+ * Where the port sees every frame there is nothing to do; on AF_XDP all others stay with the
+ * kernel. Main thread. ret: 0, negative with the reason. */
+int mill_port_listen(struct mill_port *port, uint32_t address, uint16_t number, uint8_t protocol,
+                     struct mill_report *report) MILL_WARN_UNUSED;
 
 /* The link of one queue. */
 const struct mill_link *mill_port_link(struct mill_port *port, uint16_t queue);

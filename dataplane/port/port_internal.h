@@ -12,12 +12,14 @@
 #ifndef MILL_DATAPLANE_PORT_INTERNAL_H
 #define MILL_DATAPLANE_PORT_INTERNAL_H
 
+#include <net/if.h>
 #include <stdatomic.h>
 
 #include <rte_dev.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
+#include "bpf/steer_load.h"
 #include "dataplane/port/kept.h"
 #include "dataplane/port/port.h"
 
@@ -37,6 +39,14 @@ enum {
     /* A reference is split where a huge page may end: a device sees pages, not addresses. */
     MILL_PORT_PAGE_BYTES = 2 << 20,
     MILL_PORT_EXTBUF_MAX = UINT16_MAX, /* an mbuf's length has 16 bits */
+    MILL_PORT_PATH_BYTES = 512,
+    /* AF_XDP: a frame with its mbuf lies in one page of 4096 bytes, and the kernel keeps this much
+     * of each buffer for itself (XDP_PACKET_HEADROOM). */
+    MILL_PORT_XDP_HEADROOM = 256,
+    MILL_PORT_XDP_MTU_MAX = 3392,
+    /* Receive buffers that its driver holds: a full fill ring of 2048, and one for each frame that
+     * was sent and is not done yet (transmit ring 1024, completions not taken back 1024). */
+    MILL_PORT_XDP_HELD = 4096,
 };
 
 /* What a driver is known to do, beyond what it reports (dataplane.md 3.1). */
@@ -53,6 +63,9 @@ struct mill_port_driver {
     bool fd;              /* a descriptor per queue to sleep on */
     bool own_thread;      /* works on EAL's interrupt thread, next to cores (gate.h) */
     bool memory;          /* both ends are memory: frames cannot be damaged on the way */
+    bool kernel_keeps;    /* address, MTU, ARP and other traffic of the interface (AF_XDP) */
+    uint32_t rx_held;     /* receive buffers that are always the driver's */
+    uint32_t rx_lost;     /* bytes of a receive buffer that no frame gets */
 };
 
 struct mill_port_queue;
@@ -107,6 +120,7 @@ struct mill_port_queue {
 
     /* receive */
     struct rte_mempool *rx_pool;
+    int xdp_fd; /* the driver's AF_XDP socket; 0: none or not found */
 
     /* Written by the owner, relaxed; read by anyone. */
     MILL_SPACED _Atomic uint64_t rx_packets;
@@ -120,6 +134,16 @@ struct mill_port_queue {
     _Atomic uint64_t frames_empty;
 
     MILL_SPACED _Atomic uint32_t inside; /* 1 while the owner is in the driver (gate.h) */
+};
+
+/* An interface that the kernel keeps (AF_XDP). */
+struct mill_port_xdp {
+    char iface[IFNAMSIZ];
+    int lock_fd; /* held for the life of the process; also a socket in the namespace for ioctls */
+    struct mill_steer steer;
+    struct mill_port_kept counts[MILL_STEER_REASON_COUNT];
+    int before[MILL_PORT_QUEUES_MAX]; /* AF_XDP sockets that were there before this port's */
+    uint32_t before_count;
 };
 
 struct mill_port {
@@ -143,6 +167,11 @@ struct mill_port {
     struct mill_port_kept rx_missed;
     struct mill_port_kept rx_nombuf;
     struct mill_port_kept tx_refused;
+    uint32_t ifindex; /* of the kernel's interface; 0: none */
+    int interface_fd; /* a socket in its namespace, to ask about it; -1: none */
+    int netns_fd;     /* the namespace; -1: this one */
+    struct mill_port_xdp xdp;
+    char remark[MILL_PORT_REMARK_BYTES];
     struct mill_port_queue queues[]; /* queues_count */
 };
 
@@ -169,6 +198,22 @@ bool mill_port_argument(const char *device, const char *key, char *ret_value, si
  * or negative with the reason. */
 int mill_port_memif_prepare(struct mill_port *port, char *args, size_t size_bytes,
                             struct mill_report *report) MILL_WARN_UNUSED;
+/* Notes what the operator should know; the first remark stays. */
+void mill_port_remark(struct mill_port *port, const char *format, ...) MILL_PRINTF(2, 3);
+
+/* af_xdp.c: an interface that the kernel keeps. All in the interface's namespace.
+ * Before the driver: the interface fits, nobody else has it, no program is attached. */
+int mill_port_xdp_prepare(struct mill_port *port, struct mill_report *report) MILL_WARN_UNUSED;
+/* Completes the driver's arguments: program, queues, no busy polling by a core that sleeps. */
+int mill_port_xdp_arguments(struct mill_port *port, char *args, size_t size_bytes,
+                            struct mill_report *report) MILL_WARN_UNUSED;
+/* Finds the socket of the queue that the driver has just set up. */
+void mill_port_xdp_socket(struct mill_port *port, uint16_t queue);
+/* After the driver: finds and fills the program's maps. */
+int mill_port_xdp_started(struct mill_port *port, struct mill_report *report) MILL_WARN_UNUSED;
+/* Counters of sockets and program; holder of the statistics lock. */
+void mill_port_xdp_ask(struct mill_port *port);
+void mill_port_xdp_close(struct mill_port *port);
 
 /* netns.c: enters the namespace. ret: descriptor of the one left (give it to leave), or negative
  * with the reason. */
@@ -181,6 +226,9 @@ int mill_port_pair_open(struct mill_port *port, struct mill_report *report) MILL
  * ret_keep says that the port must not be freed now. ret: the other side, closed before and kept
  * until now, to be freed too; or NULL. */
 struct mill_port *mill_port_pair_close(struct mill_port *port, bool *ret_keep);
+
+/* port.c: bytes of one receive buffer. */
+uint32_t mill_port_rx_room(const struct mill_port *port);
 
 /* pools.c: pools of one queue. ret: 0, -ENOMEM with the reason. */
 int mill_port_pools_create(struct mill_port *port, struct mill_port_queue *queue,

@@ -172,14 +172,43 @@ static void sum_ipv4(const struct mill_frame *frame)
     memcpy(ipv4 + offsetof(struct rte_ipv4_hdr, hdr_checksum), &sum, sizeof(sum));
 }
 
-/* The field holds the pseudo-header's part, so that the sum over header and payload is whole. */
-static void sum_tcp(const struct mill_port_queue *queue, const struct mill_frame *frame)
+/* Copies the references behind the headers, for drivers that cannot follow a chain, and sums them
+ * in the same pass when a sum is wanted. A header mbuf has room for a whole frame. */
+static void linearise(struct mill_port_queue *queue, const struct mill_frame *frame,
+                      struct rte_mbuf *mbuf, struct mill_csum *csum)
+{
+    uint8_t *to = frame->header + frame->header_bytes;
+    MILL_DASSERT(frame->header_bytes + frame->pieces_bytes <= queue->header_room);
+    for (uint16_t i = 0; i < frame->pieces_count; i++) {
+        const struct mill_ref *ref = &frame->pieces[i];
+        const uint8_t *from = mill_ref_data(queue->arena_base, ref);
+        if (csum != NULL) {
+            mill_csum_copy(csum, to, from, ref->size_bytes);
+        } else {
+            memcpy(to, from, ref->size_bytes);
+        }
+        to += ref->size_bytes;
+    }
+    mbuf->data_len = (uint16_t)(frame->header_bytes + frame->pieces_bytes);
+    mill_port_count(&queue->bytes_linearised, frame->pieces_bytes);
+#ifdef MILL_MUTANT_PORT_LINEARISE_TWICE
+    mill_port_count(&queue->bytes_linearised, frame->pieces_bytes);
+#endif
+}
+
+/* The field holds the pseudo-header's part, so that the sum over header and payload is whole.
+ * chain: the references stay where they are; else they are copied on the way. */
+static void sum_tcp(struct mill_port_queue *queue, const struct mill_frame *frame,
+                    struct rte_mbuf *mbuf, bool chain)
 {
     struct mill_csum csum = {0};
     uint32_t start = (uint32_t)frame->l2_bytes + frame->l3_bytes;
     uint8_t *tcp = frame->header + start;
     mill_csum_add(&csum, tcp, frame->header_bytes - start);
-    for (uint16_t i = 0; i < frame->pieces_count; i++) {
+    if (!chain) {
+        linearise(queue, frame, mbuf, &csum);
+    }
+    for (uint16_t i = 0; chain && i < frame->pieces_count; i++) {
         const struct mill_ref *ref = &frame->pieces[i];
         mill_csum_add(&csum, mill_ref_data(queue->arena_base, ref), ref->size_bytes);
     }
@@ -187,9 +216,11 @@ static void sum_tcp(const struct mill_port_queue *queue, const struct mill_frame
     memcpy(tcp + offsetof(struct rte_tcp_hdr, cksum), &sum, sizeof(sum));
 }
 
-static void fill_sums(const struct mill_port_queue *queue, const struct mill_frame *frame,
-                      struct rte_mbuf *mbuf)
+/* Sums, by the card or here, and with chain unset all bytes in the one mbuf. */
+static void fill(struct mill_port_queue *queue, const struct mill_frame *frame,
+                 struct rte_mbuf *mbuf, bool chain)
 {
+    bool sum = (frame->flags & MILL_FRAME_CSUM_TCP) != 0 && !queue->no_tcp_sum;
     mbuf->l2_len = frame->l2_bytes & 0x7fu;
     mbuf->l3_len = frame->l3_bytes;
     mbuf->l4_len = frame->l4_bytes;
@@ -201,33 +232,20 @@ static void fill_sums(const struct mill_port_queue *queue, const struct mill_fra
             sum_ipv4(frame);
         }
     }
-    if ((frame->flags & MILL_FRAME_CSUM_TCP) != 0 && !queue->no_tcp_sum) {
-        if (queue->offload_tcp) {
+    if (sum && !queue->offload_tcp) {
+        sum_tcp(queue, frame, mbuf, chain);
+    } else {
+        if (sum) {
             mbuf->ol_flags |= RTE_MBUF_F_TX_TCP_CKSUM | RTE_MBUF_F_TX_IPV4;
-        } else {
-            sum_tcp(queue, frame);
+        }
+        if (!chain) {
+            linearise(queue, frame, mbuf, NULL);
         }
     }
 }
 
 /* --- building -----------------------------------------------------------------------------------
  */
-
-/* Copies the references behind the headers, for drivers that cannot follow a chain. A header mbuf
- * has room for a whole frame. */
-static void linearise(struct mill_port_queue *queue, const struct mill_frame *frame,
-                      struct rte_mbuf *mbuf)
-{
-    uint8_t *to = frame->header + frame->header_bytes;
-    MILL_DASSERT(frame->header_bytes + frame->pieces_bytes <= queue->header_room);
-    for (uint16_t i = 0; i < frame->pieces_count; i++) {
-        const struct mill_ref *ref = &frame->pieces[i];
-        memcpy(to, mill_ref_data(queue->arena_base, ref), ref->size_bytes);
-        to += ref->size_bytes;
-    }
-    mbuf->data_len = (uint16_t)(frame->header_bytes + frame->pieces_bytes);
-    mill_port_count(&queue->bytes_linearised, frame->pieces_bytes);
-}
 
 static void attach(struct mill_port_queue *queue, const struct mill_frame *frame,
                    struct rte_mbuf *mbuf, struct rte_mbuf **exts)
@@ -278,11 +296,9 @@ static int build(struct mill_port_queue *queue, struct mill_frame *frame)
     }
     mbuf->data_len = (uint16_t)frame->header_bytes;
     mbuf->pkt_len = frame->header_bytes + frame->pieces_bytes;
-    fill_sums(queue, frame, mbuf);
+    fill(queue, frame, mbuf, chain);
     if (chain) {
         attach(queue, frame, mbuf, exts);
-    } else if (frame->pieces_count > 0) {
-        linearise(queue, frame, mbuf);
     }
     return 0;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker of its own for one test: folders under /tmp, a namespace with a persistent TAP when NIC is
-asked for, a socket for a client of our own stack when MEMIF is, started as a user starts it, and gone without a trace at the end."""
+"""A broker of its own for one test: folders under /tmp, a laboratory network when NIC is asked for (lib/lab.py
+has the kinds), a socket for a client of our own stack when MEMIF is, started as a user starts it, and gone without
+a trace at the end."""
 import json
 import os
 import shutil
@@ -10,10 +11,9 @@ import subprocess
 import tempfile
 import time
 
+from lib import lab
+
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-NETNS = f"mill-test-{os.getpid()}"  # its own: two trees may be tested at the same time
-TAP = "mill0"
-NIC_HOST = "198.18.0.1"
 MEMIF_HOST = "198.18.1.1"  # of the listener on a memif; its peer takes another one of this /24
 FULL = os.environ.get("MILLRACE_FULL") == "1"
 PREFIX = "millrace-test-"
@@ -60,31 +60,16 @@ def vm_rss(status):
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) * 1024
 
 
-def lab_up(namespace=NETNS):
-    if subprocess.run(["ip", "netns", "add", namespace], stderr=subprocess.DEVNULL,
-                      check=False).returncode == 0:
-        inside = ("ip", "netns", "exec", namespace)
-        run(*inside, "ip", "tuntap", "add", "dev", TAP, "mode", "tap", "multi_queue")
-        run(*inside, "sysctl", "-qw", f"net.ipv6.conf.{TAP}.disable_ipv6=1", check=False)
-        run(*inside, "ip", "addr", "add", "198.18.0.2/24", "dev", TAP)
-        run(*inside, "ip", "link", "set", "lo", "up")
-        run(*inside, "ip", "link", "set", TAP, "up")
-
-
-def lab_down(namespace=NETNS):
-    subprocess.run(["ip", "netns", "delete", namespace], stderr=subprocess.DEVNULL, check=False)
-
-
 class Broker:
     """One instance. Use it in a with statement; settings are keys with dots as keyword dict."""
 
     admin = "LOCAL"  # the listener for topics and for reading back
 
-    def __init__(self, nic=True, settings=None, build=os.environ.get("MILLRACE_BUILD", "build"), namespace=NETNS,
-                 memif=False):
+    def __init__(self, nic=True, settings=None, build=os.environ.get("MILLRACE_BUILD", "build"),
+                 namespace=lab.NETNS, kind=None, memif=False):
         self.nic = nic
+        self.lab = lab.make(namespace, kind)
         self.build = os.path.join(TOP, build)
-        self.namespace = namespace
         self.home = tempfile.mkdtemp(prefix=PREFIX)
         self.run_dir = os.path.join(self.home, "run")
         self.log_dir = os.path.join(self.home, "data")
@@ -104,16 +89,14 @@ class Broker:
         if nic:
             if os.geteuid() != 0:
                 skip("the NIC listener needs root: namespaces and TAP devices")
-            lab_up(namespace)
-            listeners += f",NIC://{NIC_HOST}:9092"
+            self.lab.up()
+            listeners += f",NIC://{lab.HOST}:9092"
             values.update({
                 "listener.NIC.transport": "dpdk",
                 "listener.NIC.device": "nic0",
                 "dpdk.ports": "nic0",
-                "dpdk.port.nic0.device": f"net_tap0,iface={TAP}",
-                "dpdk.port.nic0.address": f"{NIC_HOST}/24",
-                "dpdk.netns": namespace,
             })
+            values.update(self.lab.settings())
         if memif:
             listeners += f",MEMIF://{MEMIF_HOST}:9092"
             values.update({
@@ -211,7 +194,7 @@ class Broker:
                     if pid and alive(pid):
                         os.kill(pid, signal.SIGKILL)
         if self.nic:
-            lab_down(self.namespace)
+            self.lab.down()
         self.forget_arena()
         shutil.rmtree(self.home, ignore_errors=True)
 
@@ -262,11 +245,11 @@ class Broker:
 
     # --- clients --------------------------------------------------------------------------------
     def address(self, listener):
-        return f"127.0.0.1:{self.port}" if listener == "LOCAL" else f"{NIC_HOST}:9092"
+        return f"127.0.0.1:{self.port}" if listener == "LOCAL" else f"{lab.HOST}:9092"
 
     def inside(self, listener):
         """Command prefix that reaches the listener."""
-        return [] if listener == "LOCAL" else ["ip", "netns", "exec", self.namespace]
+        return [] if listener == "LOCAL" else self.lab.inside()
 
     def listeners(self):
         return ("LOCAL", "NIC") if self.nic else ("LOCAL",)

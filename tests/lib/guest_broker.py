@@ -8,7 +8,8 @@ import subprocess
 import tempfile
 import time
 
-from lib.broker import NETNS, PREFIX, TOP, Broker, skip, vm_rss
+from lib.broker import PREFIX, TOP, Broker, skip, vm_rss
+from lib.lab import NETNS
 from lib.guest import CARDS, Guest, Missing
 
 RUN_DIR = "/run/millrace"

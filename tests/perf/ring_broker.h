@@ -10,16 +10,7 @@
 #define MILL_TESTS_PERF_RING_BROKER_H
 
 #include "dataplane/core/thread.h"
-
-#define RING_BROKER_HOST "198.18.0.1"
-
-enum {
-    RING_BROKER_ADDRESS = 0xc6120001, /* the same */
-    RING_CLIENT_ADDRESS = 0xc6120002,
-    RING_PREFIX_BITS = 24,
-    RING_BROKER_PORT = 9092,
-    RING_DIR_BYTES = 64,
-};
+#include "tests/perf/ring_end.h"
 
 struct ring_broker {
     char shm_dir[RING_DIR_BYTES]; /* arena, on tmpfs */
@@ -51,16 +42,5 @@ void ring_broker_open(struct ring_broker *broker, const char *device, const char
 void ring_broker_run(struct ring_broker *broker, uint32_t cpu);
 /* Clean stop, everything removed. The other side of the pair may be closed before or after. */
 void ring_broker_close(struct ring_broker *broker);
-
-/* An address as streams have it. */
-void ring_address(uint32_t address, uint8_t ret_bytes[16]);
-/* Opens one end. node_id: another one at each end, as addresses are made from it. */
-struct mill_port *ring_port_open(const char *device, int32_t node_id, struct mill_arena *arena,
-                                 struct mill_loans *const *loans);
-/* An empty folder on tmpfs named after this process, and its end. */
-void ring_memory_dir(char ret_dir[RING_DIR_BYTES]);
-void ring_remove_dir(const char *dir);
-/* Ends the program when r is negative. */
-void ring_need(int r, const char *what, const struct mill_report *report);
 
 #endif

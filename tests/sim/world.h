@@ -80,6 +80,9 @@ struct world_client {
     uint32_t core;
     struct mem_peer *peer;
     int32_t correlation;
+    /* Where frames go; NULL: to peer. A client that only makes frames has no peer. */
+    void (*send)(void *context, const void *frame, uint32_t size_bytes);
+    void *send_context;
     uint8_t *answer;       /* WORLD_ANSWER_BYTES */
     uint32_t answer_bytes; /* gathered */
 };

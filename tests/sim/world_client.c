@@ -100,7 +100,11 @@ void world_send(struct world_client *client, int16_t key, int16_t version, const
     put_text(&frame, "sim");
     put(&frame, body, body_bytes);
     mill_store_be32(frame.at, frame.size - 4);
-    mem_send(client->peer, frame.at, frame.size);
+    if (client->send) {
+        client->send(client->send_context, frame.at, frame.size);
+    } else {
+        mem_send(client->peer, frame.at, frame.size);
+    }
     free(frame.at);
 }
 

@@ -67,7 +67,8 @@ static uint32_t link_send(void *context, struct mill_frame **frames, uint32_t co
     return count;
 }
 
-static const struct mill_link_ops link_ops = {link_receive, link_get, link_put, link_send};
+static const struct mill_link_ops link_ops = {
+    .receive = link_receive, .frame_get = link_get, .frame_put = link_put, .send = link_send};
 
 /* -- events -- */
 
