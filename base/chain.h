@@ -18,6 +18,10 @@ enum {
     MILL_BUF_CSUM_BAD = 1u << 1,
     /* A bulk buffer in ordinary memory (staging), not one of a card's or ring's pool. */
     MILL_BUF_STAGED = 1u << 2,
+    /* Received frames that another core handed over: to the owner of the connection, once; or a
+     * copy, to be learnt from and not to be answered. */
+    MILL_BUF_MOVED = 1u << 3,
+    MILL_BUF_COPIED = 1u << 4,
 };
 
 struct mill_buf {

@@ -38,7 +38,9 @@
     X(paws_dropped, "segments dropped by timestamp (RFC 7323)")                                    \
     X(zero_window_probes, "window probes sent")                                                    \
     X(timeouts, "connections dropped by the user timeout")                                         \
-    X(misdirected, "packets for a connection of another core")
+    X(misdirected, "packets handed to another core, before TCP or because it owns the connection") \
+    X(handover_dropped, "packets for another core dropped because its ring was full")              \
+    X(flows_unshared, "connections that other cores cannot find because the flow map was full")
 
 /* One port. */
 #define MILL_PORT_COUNTERS(X)                                                                      \
@@ -70,7 +72,7 @@
     X(asleep_ns, "time slept")                                                                     \
     X(requests, "requests answered")                                                               \
     X(handed_over, "operations sent to the core that owns the partition")                          \
-    X(misdirected, "packets of a connection that another core owns")                               \
+    X(misdirected, "packets received here and handed to another core")                             \
     X(connections, "connections open now")                                                         \
     X(partitions, "partitions owned")                                                              \
     X(wakeups_sent, "times another thread's bell was rung")                                        \

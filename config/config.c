@@ -431,12 +431,12 @@ int mill_config_load(const char *file, const char *const *sets, uint32_t sets_co
     defaults_resolve(config);
     hugepages_resolve(config);
     unavailable(config);
+    cores_resolve(config);
     listeners_resolve(config);
     ports_resolve(config);
     ports_check_listeners(config);
     advertised_resolve(config);
     families_unused(config);
-    cores_resolve(config);
     dirs_resolve(config);
     relations(config);
     return config->has_error ? -EINVAL : 0;
@@ -521,6 +521,12 @@ uint32_t mill_config_cores(const struct mill_config *config, const uint32_t **re
 {
     *ret_cpus = config->cpus;
     return config->cpus_count;
+}
+
+uint32_t mill_config_core_endpoints(const struct mill_config *config)
+{
+    bool on = mill_config_bool(config, MILL_KEY_DATAPLANE_CORE_ENDPOINTS);
+    return on && config->cpus_count > 1 ? config->cpus_count : 1;
 }
 
 const char *mill_config_run_dir(const struct mill_config *config)

@@ -124,6 +124,7 @@ struct mill_config_port {
     uint16_t mtu;
     uint8_t mac[6]; /* all zero: default */
     bool has_mac;
+    uint16_t queues_max; /* 0: one per core */
     bool rx_csum_trusted;
     bool tx_csum_off;
     uint32_t syn_rate;  /* 0: no limit */
@@ -166,6 +167,9 @@ uint32_t mill_config_ports(const struct mill_config *config,
 uint32_t mill_config_log_dirs(const struct mill_config *config, const char *const **ret_dirs);
 /* CPUs of dataplane.cores, `auto` resolved. */
 uint32_t mill_config_cores(const struct mill_config *config, const uint32_t **ret_cpus);
+/* Nodes that this broker shows, each with a port of its own per listener (the listener's and those
+ * behind it): the number of cores with dataplane.core.endpoints, else 1. */
+uint32_t mill_config_core_endpoints(const struct mill_config *config);
 
 /* run.dir, with its default resolved. */
 const char *mill_config_run_dir(const struct mill_config *config);

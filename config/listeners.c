@@ -259,10 +259,16 @@ static void listener_add(struct mill_config *config, const char *item)
     config->listeners[config->listeners_count++] = listener;
 }
 
-/* True when both cannot be bound at once. */
-static bool collide(const struct mill_config_listener *a, const struct mill_config_listener *b)
+static bool ranges_meet(uint32_t a, uint32_t a_count, uint32_t b, uint32_t b_count)
 {
-    if (a->port != b->port || a->transport != b->transport) {
+    return a < b + b_count && b < a + a_count;
+}
+
+/* True when both cannot be bound at once. count: ports of each from its own on. */
+static bool collide(const struct mill_config_listener *a, uint32_t a_count,
+                    const struct mill_config_listener *b, uint32_t b_count)
+{
+    if (!ranges_meet(a->port, a_count, b->port, b_count) || a->transport != b->transport) {
         return false;
     }
     if (a->transport == MILL_TRANSPORT_DPDK) {
@@ -289,12 +295,43 @@ static void check_http(struct mill_config *config)
         return;
     }
     for (uint32_t i = 0; i < config->listeners_count; i++) {
-        if (collide(&http, &config->listeners[i])) {
+        if (collide(&http, 1, &config->listeners[i], mill_config_core_endpoints(config))) {
             fault_key(config, true, MILL_KEY_HTTP_LISTENER,
                       "port %u is already that of listener %s", http.port,
                       config->listeners[i].name);
         }
     }
+}
+
+/* Each core has a port of its own: the listener's and those behind it. */
+static void check_range(struct mill_config *config, enum mill_key key,
+                        const struct mill_config_listener *listener, uint32_t port)
+{
+    uint32_t count = mill_config_core_endpoints(config);
+    if (port + count - 1 > 65535) {
+        fault_key(config, true, key,
+                  "%s: port %u and one behind it for each of %u cores go beyond 65535; give a "
+                  "lower port (dataplane.core.endpoints)",
+                  listener->name, port, count);
+    }
+}
+
+static void check_pair(struct mill_config *config, const struct mill_config_listener *a,
+                       const struct mill_config_listener *b)
+{
+    uint32_t count = mill_config_core_endpoints(config);
+    if (!collide(a, count, b, count)) {
+        return;
+    }
+    if (a->port == b->port) {
+        fault_key(config, true, MILL_KEY_LISTENERS, "%s and %s have the same port %u", a->name,
+                  b->name, b->port);
+        return;
+    }
+    fault_key(config, true, MILL_KEY_LISTENERS,
+              "%s takes ports %u to %u and %s takes %u to %u, one for each of %u cores; move one "
+              "out of the other's way (dataplane.core.endpoints)",
+              a->name, a->port, a->port + count - 1, b->name, b->port, b->port + count - 1, count);
 }
 
 void listeners_resolve(struct mill_config *config)
@@ -309,12 +346,9 @@ void listeners_resolve(struct mill_config *config)
                   "names no listener; give NAME://HOST:PORT, e.g. LOCAL://127.0.0.1:9092");
     }
     for (uint32_t i = 0; i < config->listeners_count; i++) {
+        check_range(config, MILL_KEY_LISTENERS, &config->listeners[i], config->listeners[i].port);
         for (uint32_t j = 0; j < i; j++) {
-            if (collide(&config->listeners[i], &config->listeners[j])) {
-                fault_key(config, true, MILL_KEY_LISTENERS, "%s and %s have the same port %u",
-                          config->listeners[j].name, config->listeners[i].name,
-                          config->listeners[i].port);
-            }
+            check_pair(config, &config->listeners[j], &config->listeners[i]);
         }
     }
     check_http(config);
@@ -396,6 +430,27 @@ static void advertised_add(struct mill_config *config, const char *item)
     listener->advertised_port = port;
 }
 
+/* Clients tell nodes apart by what they are told, so that ranges on one host must not meet. */
+static void check_advertised(struct mill_config *config)
+{
+    uint32_t count = mill_config_core_endpoints(config);
+    for (uint32_t i = 0; count > 1 && i < config->listeners_count; i++) {
+        const struct mill_config_listener *a = &config->listeners[i];
+        check_range(config, MILL_KEY_ADVERTISED_LISTENERS, a, a->advertised_port);
+        for (uint32_t j = 0; j < i; j++) {
+            const struct mill_config_listener *b = &config->listeners[j];
+            if (strcmp(a->advertised_host, b->advertised_host) == 0 &&
+                ranges_meet(a->advertised_port, count, b->advertised_port, count)) {
+                fault_key(config, true, MILL_KEY_ADVERTISED_LISTENERS,
+                          "%s and %s lead to overlapping ports of %s, one for each of %u cores "
+                          "from %u and %u on (dataplane.core.endpoints)",
+                          b->name, a->name, a->advertised_host, count, b->advertised_port,
+                          a->advertised_port);
+            }
+        }
+    }
+}
+
 void advertised_resolve(struct mill_config *config)
 {
     const char *text = config->values[MILL_KEY_ADVERTISED_LISTENERS].text;
@@ -422,4 +477,5 @@ void advertised_resolve(struct mill_config *config)
             MILL_ASSERT(ok);
         }
     }
+    check_advertised(config);
 }

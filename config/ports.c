@@ -140,6 +140,8 @@ static void port_keys(struct mill_config *config, struct mill_config_port *port)
     port->mtu = (uint16_t)port_int(config, FAMILY_PORT_MTU, port->name);
     port->syn_rate = (uint32_t)port_int(config, FAMILY_PORT_SYN_RATE, port->name);
     port->syn_burst = (uint32_t)port_int(config, FAMILY_PORT_SYN_BURST, port->name);
+    entry = family_find(config, FAMILY_PORT_QUEUES, port->name);
+    port->queues_max = entry ? (uint16_t)port_int(config, FAMILY_PORT_QUEUES, port->name) : 0;
     entry = family_find(config, FAMILY_PORT_RX_CSUM, port->name);
     port->rx_csum_trusted = entry && strcmp(entry->text, "trust") == 0;
     entry = family_find(config, FAMILY_PORT_TX_CSUM, port->name);

@@ -443,7 +443,6 @@ void mill_plane_publish(struct mill_plane *plane)
 static void core_close(struct mill_plane *plane, struct mill_plane_core *core)
 {
     MILL_UNUSED(plane);
-    mill_core_destroy(core->thread.core);
     mill_extents_destroy(core->extents);
     mill_loans_fini(&core->loans);
     free(core->store_memory);
@@ -474,7 +473,12 @@ void mill_plane_close(struct mill_plane *plane)
     }
     int r = mill_log_dirs_close(plane->log_dirs, clean);
     MILL_UNUSED(r); /* told; the next start walks the logs */
+    /* Stacks give frames and buffers back to the ports, ports give loans back to the cores. */
+    for (uint32_t i = 0; plane->cores && i < plane->cores_count; i++) {
+        mill_core_destroy(plane->cores[i].thread.core);
+    }
     for (uint32_t i = 0; i < plane->ports_count; i++) {
+        mill_distributor_destroy(plane->distributors[i]);
         mill_port_close(plane->ports[i]);
     }
     for (uint32_t i = 0; plane->cores && i < plane->cores_count; i++) {

@@ -9,6 +9,7 @@
 #include "base/report.h"
 #include "config/config.h"
 #include "dataplane/core/thread.h"
+#include "dataplane/net/distribute.h"
 
 struct mill_plane_core {
     struct mill_core_thread thread;
@@ -47,6 +48,7 @@ struct mill_plane {
         uint64_t downs;
         uint64_t at_ns;
     } links_told[MILL_COUNTERS_PORTS_MAX]; /* what the log last said of a port's link */
+    struct mill_distributor *distributors[MILL_COUNTERS_PORTS_MAX]; /* NULL: one core */
     void *peer_memory;
     struct mill_core_peer *peers; /* count x count */
     uint32_t cores_count;

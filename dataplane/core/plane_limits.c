@@ -8,7 +8,7 @@
 struct mill_ksock_config mill_plane_ksock_limits(const struct mill_plane *plane)
 {
     struct mill_ksock_config limits = {
-        .reuse_port = plane->cores_count > 1,
+        .reuse_port = plane->cores_count > 1 && mill_config_core_endpoints(plane->config) == 1,
         .rx_window_max = MILL_PLANE_RX_WINDOW_BYTES,
         .user_timeout_ms =
             (uint32_t)mill_config_int(plane->config, MILL_KEY_CONNECTION_STALL_TIMEOUT_MS),
@@ -152,6 +152,11 @@ void mill_plane_table(const struct mill_plane *plane)
             {"connections in TIME-WAIT", net.time_wait_max, 0, "least recent forgotten"},
             {"neighbours", net.neighbours_max, 0, "least recent forgotten"},
             {"received bytes not yet taken", 1, net.rx_budget_bytes, "budget_dropped"},
+            {"frames and flows between cores", plane->cores_count,
+             plane->distributors[i]
+                 ? mill_distributor_bytes(plane->cores_count, mill_net_flows_max(&net))
+                 : 0,
+             "handover_dropped, flows_unshared"},
         };
         rows_tell(port, MILL_COUNT_OF(port), "port", i);
     }

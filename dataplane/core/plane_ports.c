@@ -72,6 +72,18 @@ void mill_plane_link_tell(struct mill_plane *plane, uint32_t port, bool up, uint
                   "name=%s downs=%llu", plane->port_configs[port]->name, (unsigned long long)downs);
 }
 
+/* Cores wake each other by the bells of their own rings. */
+static void core_wake(void *context, uint32_t from, uint32_t to)
+{
+    struct mill_plane *plane = context;
+    mill_bell_ring(&plane->peers[from * plane->cores_count + to].bell);
+}
+
+static struct mill_link_wake core_waker(struct mill_plane *plane)
+{
+    return (struct mill_link_wake){.wake = core_wake, .context = plane};
+}
+
 /* Opens the port of a dpdk listener once. ret: its index, or negative. */
 static int port_open(struct mill_plane *plane, const struct mill_config_listener *listener,
                      struct mill_report *report)
@@ -89,7 +101,9 @@ static int port_open(struct mill_plane *plane, const struct mill_config_listener
     }
     struct mill_port_options options = {
         .mtu = from->mtu,
-        .queues = 1,
+        .queues = (uint16_t)plane->cores_count,
+        .queues_max = from->queues_max,
+        .wake = core_waker(plane),
         .node_id = (int32_t)mill_config_int(plane->config, MILL_KEY_NODE_ID),
         .netns = mill_config_text(plane->config, MILL_KEY_DPDK_NETNS),
         .rx_csum_trusted = from->rx_csum_trusted,
@@ -112,19 +126,93 @@ static int port_open(struct mill_plane *plane, const struct mill_config_listener
     plane->ports_count++;
     plane->counters->ports_count = plane->ports_count;
     port_share(plane, index);
+    struct mill_port_info info;
+    mill_port_info(plane->ports[index], &info);
+    mill_log_line(MILL_LEVEL_INFO, "port.queues",
+                  "port=%s cores=%u receive=%u transmit=%u spread=\"%s\"", from->name,
+                  plane->cores_count, info.rx_queues, info.tx_queues, info.rss);
     return (int)index;
 }
 
-/* The stack of a port on the core that owns its queue (core 0: one queue). */
+/* Deals the port's frames out, where there are several cores. */
+static int distributor_open(struct mill_plane *plane, uint32_t port_index,
+                            const struct mill_net_config *net, struct mill_report *report)
+{
+    const struct mill_link *links[MILL_CONFIG_CORES_MAX];
+    struct mill_port_info info;
+    if (plane->cores_count == 1) {
+        return 0;
+    }
+    mill_port_info(plane->ports[port_index], &info);
+    for (uint32_t i = 0; i < plane->cores_count; i++) {
+        links[i] = mill_port_link(plane->ports[port_index], (uint16_t)i);
+    }
+    struct mill_distributor_config config = {
+        .cores_count = plane->cores_count,
+        .rx_queues = info.rx_queues,
+        .links = links,
+        .address = net->address,
+        .secret = {net->secret[1], net->secret[0]},
+        .flows_max = mill_net_flows_max(net),
+        .wake = core_waker(plane),
+    };
+    return mill_distributor_create(&config, &plane->distributors[port_index], report);
+}
+
+/* What a core without a wake-up from its device must look at by itself. */
+static int port_watch(struct mill_plane *plane, uint32_t port_index,
+                      struct mill_core_thread *thread, uint32_t core, struct mill_report *report)
+{
+    struct mill_port *port = plane->ports[port_index];
+    struct mill_port_info info;
+    int fds[8];
+    mill_port_info(port, &info);
+    thread->ports[thread->ports_count] = port;
+    thread->queues[thread->ports_count++] = (uint16_t)core;
+    if (core >= info.rx_queues) {
+        return 0; /* the core that gives it frames rings its bell */
+    }
+    uint32_t fds_count = mill_port_fds(port, (uint16_t)core, fds, MILL_COUNT_OF(fds));
+    thread->nap_bounded = thread->nap_bounded || fds_count == 0;
+    for (uint32_t i = 0; i < fds_count; i++) {
+        int r = mill_ksock_watch(thread->ksock, fds[i]);
+        if (r < 0) {
+            return mill_fail(report, r, "port %s: its descriptor cannot be watched",
+                             plane->port_configs[port_index]->name);
+        }
+    }
+    return 0;
+}
+
+/* The stack of a port on one core. */
+static int core_net_open(struct mill_plane *plane, uint32_t port_index, uint32_t index,
+                         struct mill_net_config *config, uint16_t listener,
+                         struct mill_report *report)
+{
+    struct mill_plane_core *core = &plane->cores[index];
+    struct mill_distributor *distributor = plane->distributors[port_index];
+    const struct mill_link *link = distributor
+                                       ? mill_distributor_link(distributor, index)
+                                       : mill_port_link(plane->ports[port_index], (uint16_t)index);
+    struct mill_net **net = &core->nets[port_index];
+    config->silent = index > 0;
+    int r = mill_net_create(config, link, &core->loans, mill_arena_base(plane->arena),
+                            &mill_core_events, core->thread.core, net, report);
+    if (r < 0) {
+        return r;
+    }
+    mill_core_add_maker(core->thread.core, mill_net_maker(*net), *net, listener);
+    return port_watch(plane, port_index, &core->thread, index, report);
+}
+
+/* The stacks of a port, one per core; all have the same address and secrets. */
 static int net_open(struct mill_plane *plane, uint32_t port_index, uint16_t listener,
                     struct mill_report *report)
 {
-    struct mill_plane_core *core = &plane->cores[0];
     const struct mill_config_port *from = plane->port_configs[port_index];
-    if (core->nets[port_index]) {
+    if (plane->cores[0].nets[port_index]) {
         return 0;
     }
-    const struct mill_link *link = mill_port_link(plane->ports[port_index], 0);
     struct mill_net_config config = mill_plane_net_limits(plane, port_index);
     config.address = from->address;
     config.prefix_bits = from->prefix_bits;
@@ -136,37 +224,34 @@ static int net_open(struct mill_plane *plane, uint32_t port_index, uint16_t list
     config.secret[0] = random[0];
     config.secret[1] = random[1];
     config.random_seed = random[2];
-    int r = mill_net_create(&config, link, &core->loans, mill_arena_base(plane->arena),
-                            &mill_core_events, core->thread.core, &core->nets[port_index], report);
-    if (r < 0) {
-        return r;
+    int r = distributor_open(plane, port_index, &config, report);
+    for (uint32_t i = 0; r == 0 && i < plane->cores_count; i++) {
+        r = core_net_open(plane, port_index, i, &config, listener, report);
     }
-    struct mill_core_thread *thread = &core->thread;
-    mill_core_add_maker(thread->core, mill_net_maker(core->nets[port_index]),
-                        core->nets[port_index], listener);
-    thread->ports[thread->ports_count] = plane->ports[port_index];
-    thread->queues[thread->ports_count++] = 0;
-    int fds[8];
-    uint32_t fds_count = mill_port_fds(plane->ports[port_index], 0, fds, MILL_COUNT_OF(fds));
-    thread->nap_bounded = thread->nap_bounded || fds_count == 0;
-    for (uint32_t i = 0; i < fds_count; i++) {
-        r = mill_ksock_watch(thread->ksock, fds[i]);
-        if (r < 0) {
-            return mill_fail(report, r, "port %s: its descriptor cannot be watched", from->name);
-        }
+    if (r == 0) {
+        mill_net_announce(plane->cores[0].nets[port_index], mill_now_read().mono_ns);
     }
-    mill_net_announce(core->nets[port_index], mill_now_read().mono_ns);
-    return 0;
+    return r;
 }
 
 /* --- listeners ------------------------------------------------------------------------------- */
 
-static int listen_kernel(struct mill_plane *plane, const struct mill_config_listener *listener,
-                         uint16_t index, struct mill_report *report)
+/* The port that a core listens on: with core endpoints each has its own. */
+static uint16_t core_port(const struct mill_plane *plane,
+                          const struct mill_config_listener *listener, uint32_t core)
+{
+    return (uint16_t)(listener->port + (mill_config_core_endpoints(plane->config) > 1 ? core : 0));
+}
+
+static int listen_cores(struct mill_plane *plane, const struct mill_config_listener *listener,
+                        uint16_t index, int port, struct mill_report *report)
 {
     for (uint32_t i = 0; i < plane->cores_count; i++) {
-        struct mill_stream_maker *maker = mill_ksock_maker(plane->cores[i].thread.ksock);
-        int r = maker->ops->listen(maker, listener->address, listener->port, index, report);
+        const struct mill_plane_core *core = &plane->cores[i];
+        struct mill_stream_maker *maker =
+            port < 0 ? mill_ksock_maker(core->thread.ksock) : mill_net_maker(core->nets[port]);
+        int r = maker->ops->listen(maker, listener->address, core_port(plane, listener, i), index,
+                                   report);
         if (r < 0) {
             return r;
         }
@@ -182,14 +267,18 @@ static int listen_dpdk(struct mill_plane *plane, const struct mill_config_listen
         return port;
     }
     int r = net_open(plane, (uint32_t)port, index, report);
-    if (r < 0) {
-        return r;
+    if (r == 0 && mill_config_core_endpoints(plane->config) > 1) {
+        r = mill_distributor_direct(plane->distributors[port], listener->port);
+        r = r < 0 ? mill_fail(report, r, "too many listeners with core endpoints on a port") : 0;
     }
-    struct mill_stream_maker *maker = mill_net_maker(plane->cores[0].nets[port]);
-    r = maker->ops->listen(maker, listener->address, listener->port, index, report);
-    return r < 0 ? r
-                 : mill_port_listen(plane->ports[port], plane->port_configs[port]->address,
-                                    listener->port, IPPROTO_TCP, report);
+    if (r == 0) {
+        r = listen_cores(plane, listener, index, port, report);
+    }
+    for (uint32_t i = 0; r == 0 && i < mill_config_core_endpoints(plane->config); i++) {
+        r = mill_port_listen(plane->ports[port], plane->port_configs[port]->address,
+                             core_port(plane, listener, i), IPPROTO_TCP, report);
+    }
+    return r;
 }
 
 int mill_plane_listeners(struct mill_plane *plane, struct mill_report *report)
@@ -205,7 +294,7 @@ int mill_plane_listeners(struct mill_plane *plane, struct mill_report *report)
         snprintf(info->address, sizeof(info->address), "%.50s:%u", listener->host, listener->port);
         snprintf(info->transport, sizeof(info->transport), "%s", dpdk ? "dpdk" : "kernel");
         int r = dpdk ? listen_dpdk(plane, listener, (uint16_t)i, report)
-                     : listen_kernel(plane, listener, (uint16_t)i, report);
+                     : listen_cores(plane, listener, (uint16_t)i, -1, report);
         if (r == 0) {
             snprintf(info->state, sizeof(info->state), "serving");
             continue;

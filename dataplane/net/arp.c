@@ -198,7 +198,7 @@ static void defend(struct mill_net *net)
     }
 }
 
-void mill_arp_input(struct mill_net *net, const uint8_t *packet, uint32_t size_bytes)
+void mill_arp_input(struct mill_net *net, const uint8_t *packet, uint32_t size_bytes, bool answers)
 {
     bool malformed = size_bytes < ARP_BYTES || mill_load_be16(packet) != 1 ||
                      mill_load_be16(packet + 2) != MILL_ETHERTYPE_IPV4 || packet[4] != 6 ||
@@ -216,7 +216,7 @@ void mill_arp_input(struct mill_net *net, const uint8_t *packet, uint32_t size_b
         return;
     }
     if (sender == net->config.address) {
-        if (memcmp(sender_mac, net->link->caps.mac, 6) != 0) {
+        if (answers && memcmp(sender_mac, net->link->caps.mac, 6) != 0) {
             defend(net);
         }
         return;
@@ -230,7 +230,7 @@ void mill_arp_input(struct mill_net *net, const uint8_t *packet, uint32_t size_b
     } else if (asked_us && sender != 0 && mill_arp_next_hop(net, sender) == sender) {
         learn(net, add(net, sender), sender_mac, true);
     }
-    if (asked_us) {
+    if (asked_us && answers) {
         net->counters.arp_requests_in++;
         send_arp(net, ARP_REPLY, sender_mac, sender_mac, sender);
     }

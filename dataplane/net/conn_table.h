@@ -11,17 +11,9 @@
 #ifndef MILL_DATAPLANE_NET_CONN_TABLE_H
 #define MILL_DATAPLANE_NET_CONN_TABLE_H
 
-#include "base/check.h"
+#include "dataplane/net/flow.h"
 
 #define MILL_FLOW_NONE UINT32_MAX
-
-struct mill_flow_key {
-    uint32_t local; /* addresses and ports in host order */
-    uint32_t peer;
-    uint16_t local_port;
-    uint16_t peer_port;
-};
-static_assert(sizeof(struct mill_flow_key) == 12, "hashed as bytes: no padding");
 
 struct mill_flow_slot {
     uint32_t hash;

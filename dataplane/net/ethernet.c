@@ -56,7 +56,8 @@ void mill_ethernet_input(struct mill_net *net, struct mill_buf *frame)
         mill_ipv4_input(net, &packet);
     } else if (ethertype == MILL_ETHERTYPE_ARP) {
         mill_arp_input(net, packet.view + MILL_ETHERNET_BYTES,
-                       packet.view_bytes - MILL_ETHERNET_BYTES);
+                       packet.view_bytes - MILL_ETHERNET_BYTES,
+                       (frame->flags & MILL_BUF_COPIED) == 0);
     } else {
         net->counters.rx_not_ours++;
     }

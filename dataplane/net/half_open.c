@@ -52,7 +52,7 @@ static void release(struct mill_net *net, struct mill_half_open *half)
     } else {
         net->half_open_newest = half->older;
     }
-    mill_flow_remove(&net->half_open_flows, half->index);
+    mill_net_flow_remove(net, &net->half_open_flows, half->index);
     net->free_half_open[net->free_half_open_count++] = half->index;
 }
 
@@ -136,7 +136,7 @@ void mill_half_open_syn(struct mill_net *net, const struct mill_segment *segment
         net->half_open_oldest = half;
     }
     net->half_open_newest = half;
-    mill_flow_insert(&net->half_open_flows, &segment->key, index);
+    mill_net_flow_insert(net, &net->half_open_flows, &segment->key, index);
     send_syn_ack(net, half);
     arm(net, half);
 }

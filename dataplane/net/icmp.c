@@ -70,7 +70,7 @@ static void fragmentation_needed(struct mill_net *net, struct mill_tcp *tcp, uin
     }
 }
 
-static void take_unreachable(struct mill_net *net, const struct mill_packet *packet)
+static void take_unreachable(struct mill_net *net, struct mill_packet *packet)
 {
     const uint8_t *icmp = packet->view + packet->l4_at;
     uint32_t bytes = packet->view_bytes - packet->l4_at;
@@ -98,6 +98,7 @@ static void take_unreachable(struct mill_net *net, const struct mill_packet *pac
     };
     uint32_t index = mill_flow_find(&net->flows, &key);
     if (index == MILL_FLOW_NONE) {
+        (void)mill_net_misplaced(net, packet, &key);
         return;
     }
     struct mill_tcp *tcp = &net->connections[index];

@@ -5,6 +5,17 @@
 
 #include "dataplane/net/net_types.h"
 
+/* -- net.c -- */
+/* Put a flow into, or take it out of, one of the instance's three tables; where other cores look
+ * for owners, they see it from its first table to its last without a gap. */
+void mill_net_flow_insert(struct mill_net *net, struct mill_flow_table *table,
+                          const struct mill_flow_key *key, uint32_t index);
+void mill_net_flow_remove(struct mill_net *net, struct mill_flow_table *table, uint32_t index);
+/* A packet of a connection that is in no table here. ret: true: another core has it, and the
+ * packet's buffer is no longer ours. */
+bool mill_net_misplaced(struct mill_net *net, struct mill_packet *packet,
+                        const struct mill_flow_key *key);
+
 /* -- ethernet.c -- */
 /* Takes one received frame, always. */
 void mill_ethernet_input(struct mill_net *net, struct mill_buf *frame);
@@ -22,7 +33,8 @@ void mill_ethernet_drop_pending(struct mill_net *net);
 /* -- arp.c -- */
 int mill_arp_init(struct mill_net *net);
 void mill_arp_fini(struct mill_net *net);
-void mill_arp_input(struct mill_net *net, const uint8_t *packet, uint32_t size_bytes);
+/* answers: false for a copy of what another core of the same address received and answers. */
+void mill_arp_input(struct mill_net *net, const uint8_t *packet, uint32_t size_bytes, bool answers);
 void mill_arp_announce(struct mill_net *net);
 /* Address of a neighbour; asks for it when unknown. ret: NULL: not yet, or it did not answer. */
 const uint8_t *mill_arp_resolve(struct mill_net *net, uint32_t address);

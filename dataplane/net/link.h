@@ -9,6 +9,7 @@
 
 #include "base/chain.h"
 #include "base/ref.h"
+#include "dataplane/net/flow.h"
 #include "hugepages/loans.h"
 
 enum {
@@ -66,12 +67,35 @@ struct mill_link_ops {
      * it enters the kernel, once for a neighbour and some retries. May be NULL: none is known.
      * ret: 0, -EAGAIN not known yet. */
     int (*neighbour)(void *link, uint32_t address, uint8_t ret_mac[6]);
+
+    /* Only where several cores share an address (distribute.h); NULL: all flows are this core's. */
+
+    /* The core took up a connection, half open or in TIME-WAIT too, or has forgotten it. */
+    void (*flow_begun)(void *link, const struct mill_flow_key *key);
+    void (*flow_ended)(void *link, const struct mill_flow_key *key);
+    /* A whole received frame of a connection that this core does not know. ret: true: another core
+     * knows it, and the frame is on its way there (or was dropped, counted: its ring was full). */
+    bool (*misplaced)(void *link, struct mill_buf *frame, const struct mill_flow_key *key);
+};
+
+/* What a link counts for its stack; one writer, the link's core. */
+struct mill_link_counts {
+    uint64_t misdirected;      /* frames given to another core */
+    uint64_t handover_dropped; /* frames for another core whose ring was full */
+    uint64_t flows_unshared;   /* connections that other cores cannot find */
+};
+
+/* How a core wakes another one that may sleep; from is the calling core. */
+struct mill_link_wake {
+    void (*wake)(void *context, uint32_t from, uint32_t to);
+    void *context;
 };
 
 struct mill_link {
     const struct mill_link_ops *ops;
     void *context; /* first argument of ops */
     struct mill_link_caps caps;
+    const struct mill_link_counts *counts; /* NULL: it has none */
 };
 
 #endif

@@ -82,6 +82,13 @@ uint64_t mill_net_memory_bytes(const struct mill_net_config *config)
     return bytes;
 }
 
+uint32_t mill_net_flows_max(const struct mill_net_config *config)
+{
+    struct mill_net_config c = *config;
+    mill_net_config_defaults(&c);
+    return c.connections_max + c.half_open_max + c.time_wait_max;
+}
+
 static bool power_of_two(uint32_t value)
 {
     return value != 0 && (value & (value - 1)) == 0;
@@ -155,6 +162,65 @@ static uint32_t receive(struct mill_net *net)
     return total;
 }
 
+/* --- several cores of one address ------------------------------------------------------------ */
+
+static bool is_known(const struct mill_net *net, const struct mill_flow_key *key)
+{
+    return mill_flow_find(&net->flows, key) != MILL_FLOW_NONE ||
+           mill_flow_find(&net->half_open_flows, key) != MILL_FLOW_NONE ||
+           mill_flow_find(&net->time_wait_flows, key) != MILL_FLOW_NONE;
+}
+
+void mill_net_flow_insert(struct mill_net *net, struct mill_flow_table *table,
+                          const struct mill_flow_key *key, uint32_t index)
+{
+    const struct mill_link_ops *ops = net->link->ops;
+    bool first = ops->flow_begun && !is_known(net, key);
+    mill_flow_insert(table, key, index);
+    if (first) {
+        ops->flow_begun(net->link->context, key);
+    }
+}
+
+void mill_net_flow_remove(struct mill_net *net, struct mill_flow_table *table, uint32_t index)
+{
+    const struct mill_link_ops *ops = net->link->ops;
+    struct mill_flow_key key = table->keys[index];
+    mill_flow_remove(table, index);
+    if (ops->flow_ended && !is_known(net, &key)) {
+        ops->flow_ended(net->link->context, &key);
+    }
+}
+
+bool mill_net_misplaced(struct mill_net *net, struct mill_packet *packet,
+                        const struct mill_flow_key *key)
+{
+    const struct mill_link_ops *ops = net->link->ops;
+    if (!ops->misplaced || (packet->buf->flags & MILL_BUF_MOVED) != 0 ||
+        !ops->misplaced(net->link->context, packet->buf, key)) {
+        return false;
+    }
+    packet->buf = NULL;
+    return true;
+}
+
+/* Takes over what the link counted. ret: frames that it gave to other cores since last time: work
+ * of this turn, although nothing of it was received here. */
+static uint32_t link_counts(struct mill_net *net)
+{
+    const struct mill_link_counts *counts = net->link->counts;
+    if (!counts) {
+        return 0;
+    }
+    uint64_t before = net->counters.misdirected;
+    net->counters.misdirected = counts->misdirected;
+    net->counters.handover_dropped = counts->handover_dropped;
+    net->counters.flows_unshared = counts->flows_unshared;
+    return (uint32_t)(counts->misdirected - before);
+}
+
+/* --- the turn -------------------------------------------------------------------------------- */
+
 static void set_now(struct mill_net *net, uint64_t now_ns)
 {
     net->now_ns = MILL_MAX(net->now_ns, now_ns);
@@ -169,6 +235,7 @@ static uint32_t maker_step(struct mill_stream_maker *maker, uint64_t now_ns)
     }
     mill_ethernet_flush(net);
     uint32_t work = receive(net);
+    work += link_counts(net);
     work += mill_wheel_advance(&net->wheel, net->now_ns / MILL_NS_PER_MS, MILL_NET_TIMERS_MAX,
                                fired, net);
     work += mill_tcp_serve(net);
@@ -279,6 +346,7 @@ int mill_net_create(const struct mill_net_config *config, const struct mill_link
         free(net);
         return rc;
     }
+    net->announced = config->silent;
     net->ip_id = (uint16_t)config->random_seed;
     net->port_next = (uint32_t)(config->random_seed >> 32);
     net->resets = bucket_of(RESETS_PER_SECOND);

@@ -19,6 +19,7 @@ struct mill_net_config {
     uint32_t gateway;     /* 0: none */
     uint64_t secret[2];   /* key of initial sequence numbers, fresh at each start (RFC 6528) */
     uint64_t random_seed; /* timestamps' offsets, IP ids, table seed */
+    bool silent;          /* does not announce the address: another core's instance does */
 
     /* Limits; each has a counter for "full". */
     uint32_t connections_max;            /* default 16384 */
@@ -53,6 +54,9 @@ void mill_net_config_defaults(struct mill_net_config *config);
 
 /* Bytes and tables that such a configuration takes, for the table printed at start. */
 uint64_t mill_net_memory_bytes(const struct mill_net_config *config);
+
+/* Flows that one instance can know at once: connections, half open ones, and in TIME-WAIT. */
+uint32_t mill_net_flows_max(const struct mill_net_config *config);
 
 /* Takes all memory. loans, arena_base, events: as in struct mill_stream_maker.
  * ret: 0, -ENOMEM, -EINVAL with the field named in report. */

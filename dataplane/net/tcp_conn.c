@@ -96,7 +96,7 @@ struct mill_tcp *mill_tcp_new(struct mill_net *net, const struct mill_flow_key *
         .arena_mask = net->config.arena_bytes_per_connection - 1,
         .seq_end = iss + 1,
     };
-    mill_flow_insert(&net->flows, key, index);
+    mill_net_flow_insert(net, &net->flows, key, index);
     net->maker.stats.connections++;
     return tcp;
 }
@@ -128,7 +128,7 @@ void mill_tcp_finish(struct mill_net *net, struct mill_tcp *tcp, enum mill_strea
     mill_wheel_cancel(&net->wheel, &tcp->timer_ack);
     mill_send_queue_clear(&tcp->queue, net->maker.loans);
     /* Out of the table at once, so that the same 4-tuple may come again. */
-    mill_flow_remove(&net->flows, tcp->index);
+    mill_net_flow_remove(net, &net->flows, tcp->index);
     if (connecting && tcp->active_open) {
         if (tcp->connect_error == 0) {
             tcp->connect_error = tcp->soft_error != 0 ? tcp->soft_error : -ETIMEDOUT;

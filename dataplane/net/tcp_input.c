@@ -34,7 +34,7 @@ static bool checksum_good(const struct mill_net *net, const struct mill_packet *
     return sum == 0xffff;
 }
 
-/* ret: 0; -1: counted and to be dropped. On success the segment owns the packet's buffers. */
+/* ret: header bytes; -1: counted and to be dropped. The packet keeps its buffers. */
 static int parse(struct mill_net *net, struct mill_packet *packet, struct mill_segment *segment)
 {
     const uint8_t *tcp = packet->view + packet->l4_at;
@@ -67,10 +67,16 @@ static int parse(struct mill_net *net, struct mill_packet *packet, struct mill_s
                       net->counters.rx_malformed)) {
         return -1;
     }
+    return (int)header_bytes;
+}
+
+/* The segment owns the packet's buffers from here on. */
+static void keep_payload(struct mill_packet *packet, uint32_t header_bytes,
+                         struct mill_segment *segment)
+{
     segment->payload =
         mill_ipv4_trim(packet->buf, packet->l4_at + header_bytes, packet->l4_bytes - header_bytes);
     packet->buf = NULL;
-    return 0;
 }
 
 static const struct mill_listener *find_listener(const struct mill_net *net,
@@ -89,17 +95,24 @@ static const struct mill_listener *find_listener(const struct mill_net *net,
 void mill_tcp_input(struct mill_net *net, struct mill_packet *packet)
 {
     struct mill_segment segment = {0};
-    if (parse(net, packet, &segment) < 0) {
+    int header_bytes = parse(net, packet, &segment);
+    if (header_bytes < 0) {
         return;
     }
     uint32_t index = mill_flow_find(&net->flows, &segment.key);
     if (MILL_LIKELY(index != MILL_FLOW_NONE)) {
+        keep_payload(packet, (uint32_t)header_bytes, &segment);
         mill_tcp_segment(net, &net->connections[index], &segment);
         mill_chain_clear(&segment.payload);
         return;
     }
     uint32_t half = mill_flow_find(&net->half_open_flows, &segment.key);
     uint32_t wait = mill_flow_find(&net->time_wait_flows, &segment.key);
+    if (half == MILL_FLOW_NONE && wait == MILL_FLOW_NONE &&
+        mill_net_misplaced(net, packet, &segment.key)) {
+        return;
+    }
+    keep_payload(packet, (uint32_t)header_bytes, &segment);
     bool syn = (segment.flags & (MILL_TCP_SYN | MILL_TCP_ACK | MILL_TCP_RST)) == MILL_TCP_SYN;
     if (half != MILL_FLOW_NONE) {
         mill_half_open_segment(net, &net->half_open[half], &segment);

@@ -70,7 +70,7 @@ static void link_newest(struct mill_net *net, uint32_t index)
 static void release(struct mill_net *net, uint32_t index)
 {
     unlink_entry(net, index);
-    mill_flow_remove(&net->time_wait_flows, index);
+    mill_net_flow_remove(net, &net->time_wait_flows, index);
     net->free_time_wait[net->free_time_wait_count++] = index;
 }
 
@@ -87,7 +87,7 @@ void mill_time_wait_enter(struct mill_net *net, const struct mill_tcp *tcp)
         .ts_offset = tcp->ts_offset,
         .timestamps = tcp->timestamps,
     };
-    mill_flow_insert(&net->time_wait_flows, &tcp->key, index);
+    mill_net_flow_insert(net, &net->time_wait_flows, &tcp->key, index);
     link_newest(net, index);
 }
 

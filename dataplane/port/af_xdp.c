@@ -130,7 +130,7 @@ static int interface_mtu(const struct mill_port *port, struct mill_report *repor
     return 0;
 }
 
-static int interface_queues(struct mill_port *port, struct mill_report *report)
+static void interface_queues(struct mill_port *port)
 {
     struct mill_port_xdp *xdp = &port->xdp;
     struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
@@ -142,20 +142,22 @@ static int interface_queues(struct mill_port *port, struct mill_report *report)
         count = channels.combined_count + channels.rx_count;
         count = count > 0 ? count : 1;
     }
-    if (count < port->queues_count) {
-        return mill_fail(report, -EINVAL,
-                         "%u queues wanted, %s has %u; ethtool -L %s combined %u, or use fewer "
-                         "cores",
-                         port->queues_count, xdp->iface, count, xdp->iface, port->queues_count);
+    /* Fewer queues than cores: frames are dealt out behind them. */
+    uint32_t used = MILL_MIN(count, (uint32_t)port->queues_count);
+    char argument[8];
+    if (port->options.queues_max > 0) {
+        used = MILL_MIN(used, (uint32_t)port->options.queues_max);
     }
-    if (count > port->queues_count) {
+    if (mill_port_argument(port->options.device, "queue_count", argument, sizeof(argument))) {
+        used = MILL_MIN(used, (uint32_t)MILL_MAX(strtol(argument, NULL, 10), 1L));
+    }
+    port->options.queues_max = (uint16_t)used;
+    if (count > used) {
         mill_port_remark(port,
                          "%s has %u receive queues and %u are served: what arrives on others is "
                          "not seen; ethtool -L %s combined %u, or ethtool -X %s equal %u",
-                         xdp->iface, count, port->queues_count, xdp->iface, port->queues_count,
-                         xdp->iface, port->queues_count);
+                         xdp->iface, count, used, xdp->iface, used, xdp->iface, used);
     }
-    return 0;
 }
 
 static bool is_xdp_socket(int fd)
@@ -188,7 +190,9 @@ int mill_port_xdp_prepare(struct mill_port *port, struct mill_report *report)
     code = code < 0 ? code : interface_lock(port, report);
     code = code < 0 ? code : interface_address(port, report);
     code = code < 0 ? code : interface_mtu(port, report);
-    code = code < 0 ? code : interface_queues(port, report);
+    if (code == 0) {
+        interface_queues(port);
+    }
     code = code < 0 ? code : mill_steer_clear(port->ifindex, port->xdp.iface, report);
     if (code == 0) {
         sockets_note(port);
@@ -240,7 +244,7 @@ int mill_port_xdp_arguments(struct mill_port *port, char *args, size_t size_byte
         strncat(args, text, size_bytes - strlen(args) - 1);
     }
     if (!mill_port_argument(port->options.device, "queue_count", value, sizeof(value))) {
-        snprintf(text, sizeof(text), ",queue_count=%u", port->queues_count);
+        snprintf(text, sizeof(text), ",queue_count=%u", port->options.queues_max);
         strncat(args, text, size_bytes - strlen(args) - 1);
     }
     /* With the driver's default of 64 a sleeping core sees a frame only when the next one comes

@@ -26,7 +26,8 @@ static const struct mill_port_driver drivers[] = {
      .no_tx_csum = true,
 #endif
      .needs_tun = true,
-     .fd = true},
+     .fd = true,
+     .queues_equal = true},
     {.prefix = "net_ring",
      .virtual_device = true,
      .own_mac = true,
@@ -38,7 +39,9 @@ static const struct mill_port_driver drivers[] = {
      .own_mac = true,
      .no_tx_csum = true,
      .own_thread = true,
-     .memory = true},
+     .memory = true,
+     .queues_equal = true,
+     .one_queue = true},
     {.prefix = "net_af_xdp",
      .virtual_device = true,
      .stops_at_bad = true,
@@ -48,7 +51,8 @@ static const struct mill_port_driver drivers[] = {
      .fd = true,
      .kernel_keeps = true,
      .rx_held = MILL_PORT_XDP_HELD,
-     .rx_lost = MILL_PORT_XDP_HEADROOM},
+     .rx_lost = MILL_PORT_XDP_HEADROOM,
+     .queues_equal = true},
 };
 
 /* Any device on the PCI bus: what it reports is believed. */
@@ -90,6 +94,14 @@ bool mill_port_argument(const char *device, const char *key, char *ret_value, si
         }
     }
     return false;
+}
+
+uint16_t mill_port_device_queues(const struct mill_port *port)
+{
+    if (port->options.queues_max > 0) {
+        return port->options.queues_max;
+    }
+    return port->driver->one_queue ? 1 : UINT16_MAX;
 }
 
 /* --- words --------------------------------------------------------------------------------------

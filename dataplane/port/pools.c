@@ -36,19 +36,27 @@ int mill_port_pools_create(struct mill_port *port, struct mill_port_queue *queue
         port->options.rx_buffers > 0 ? port->options.rx_buffers : (uint32_t)MILL_PORT_RX_BUFFERS;
     rx_count += port->driver->rx_held;
     queue->header_room = MILL_MAX((uint32_t)MILL_FRAME_HEADER_BYTES_MAX, queue->frame_bytes_max);
-    queue->rx_pool = make_pool(queue, 'r', rx_count, sizeof(struct mill_buf),
-                               RTE_PKTMBUF_HEADROOM + mill_port_rx_room(port));
+    bool receives = queue->queue_id < port->rx_queues;
+    if (receives) {
+        queue->rx_pool = make_pool(queue, 'r', rx_count, sizeof(struct mill_buf),
+                                   RTE_PKTMBUF_HEADROOM + mill_port_rx_room(port));
+    }
     queue->header_pool = make_pool(queue, 'h', MILL_PORT_TX_FRAMES, sizeof(struct mill_port_header),
                                    RTE_PKTMBUF_HEADROOM + queue->header_room);
     queue->ext_pool = make_pool(queue, 'x', MILL_PORT_TX_PIECES, sizeof(struct mill_port_ext), 0);
-    if (queue->rx_pool == NULL || queue->header_pool == NULL || queue->ext_pool == NULL) {
+    if ((receives && queue->rx_pool == NULL) || queue->header_pool == NULL ||
+        queue->ext_pool == NULL) {
         return mill_fail(report, -ENOMEM,
                          "%u receive buffers and %d transmit buffers per queue do not fit; raise "
                          "dpdk.memory.mb or use fewer queues",
                          rx_count, MILL_PORT_TX_FRAMES + MILL_PORT_TX_PIECES);
     }
     rte_mempool_obj_iter(queue->ext_pool, mill_port_ext_init, queue);
-    port->mbufs_total += (uint64_t)rx_count + MILL_PORT_TX_FRAMES + MILL_PORT_TX_PIECES;
+    port->mbufs_total += MILL_PORT_TX_FRAMES + MILL_PORT_TX_PIECES;
+    if (!receives) {
+        return 0;
+    }
+    port->mbufs_total += rx_count;
     if (port->driver->one_chunk && queue->rx_pool->nb_mem_chunks != 1) {
         return mill_fail(report, -ENOMEM,
                          "receive pool lies in %u pieces of memory and %s needs it in one; remove "

@@ -91,12 +91,6 @@ static int check_limits(const struct mill_port *port, const struct rte_eth_dev_i
 {
     uint32_t longest = info->max_rx_pktlen - MILL_PORT_ETHERNET_BYTES - RTE_ETHER_CRC_LEN;
     uint32_t mtu_max = MILL_MIN((uint32_t)info->max_mtu, longest);
-    uint16_t queues_max =
-        info->max_rx_queues < info->max_tx_queues ? info->max_rx_queues : info->max_tx_queues;
-    if (port->queues_count > queues_max) {
-        return mill_fail(report, -EINVAL, "%u queues wanted, %s has at most %u; use fewer cores",
-                         port->queues_count, port->device_name, queues_max);
-    }
     if (port->mtu > mtu_max || port->mtu < 68) {
         return mill_fail(report, -EINVAL, "mtu %u: %s carries 68 to %u; set dpdk.port.%s.mtu",
                          port->mtu, port->device_name, mtu_max, port->options.name);
@@ -111,8 +105,22 @@ static int check_limits(const struct mill_port *port, const struct rte_eth_dev_i
     return 0;
 }
 
+/* As many as there are links, if the device has them. */
+static void choose_queues(struct mill_port *port, const struct rte_eth_dev_info *info)
+{
+    uint32_t most = MILL_MIN((uint32_t)port->queues_count, (uint32_t)mill_port_device_queues(port));
+    uint32_t rx = MILL_MIN(most, MILL_MAX((uint32_t)info->max_rx_queues, 1u));
+    uint32_t tx = MILL_MIN(most, MILL_MAX((uint32_t)info->max_tx_queues, 1u));
+    if (port->driver->queues_equal) {
+        rx = MILL_MIN(rx, tx);
+        tx = rx;
+    }
+    port->rx_queues = (uint16_t)rx;
+    port->tx_queues = (uint16_t)tx;
+}
+
 /* By pointer: the struct is several KiB. */
-static void make_conf(const struct mill_port *port, const struct rte_eth_dev_info *info,
+static void make_conf(struct mill_port *port, const struct rte_eth_dev_info *info,
                       struct rte_eth_conf *ret_conf)
 {
     struct rte_eth_conf *conf = ret_conf;
@@ -130,11 +138,7 @@ static void make_conf(const struct mill_port *port, const struct rte_eth_dev_inf
     if (!port->driver->no_tx_csum) {
         conf->txmode.offloads |= info->tx_offload_capa & tx_sums;
     }
-    if (!port->driver->virtual_device && port->queues_count > 1) {
-        conf->rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-        conf->rx_adv_conf.rss_conf.rss_hf =
-            info->flow_type_rss_offloads & (RTE_ETH_RSS_IPV4 | RTE_ETH_RSS_NONFRAG_IPV4_TCP);
-    }
+    mill_port_rss_conf(port, info, conf);
     conf->intr_conf.rxq = port->driver->fd && !port->driver->kernel_keeps ? 1 : 0;
 }
 
@@ -186,7 +190,11 @@ static int setup_queue(struct mill_port *port, uint16_t index, const struct rte_
     if (code < 0) {
         return code;
     }
-    if (port->driver->passes_pointers) {
+    code = mill_port_handback_make(queue, report);
+    if (code < 0) {
+        return code;
+    }
+    if (port->driver->passes_pointers || queue->handback != NULL) {
         snprintf(name, sizeof(name), "mb%p", (void *)queue);
         queue->returns =
             rte_ring_create_elem(name, sizeof(struct mill_port_return), 2 * MILL_PORT_TX_PIECES,
@@ -203,9 +211,12 @@ static int setup_queue(struct mill_port *port, uint16_t index, const struct rte_
     }
     rx_conf.offloads = conf->rxmode.offloads;
     tx_conf.offloads = conf->txmode.offloads;
-    code = rte_eth_rx_queue_setup(port->port_id, index, rx_count, (unsigned int)SOCKET_ID_ANY,
-                                  &rx_conf, queue->rx_pool);
-    if (code == 0) {
+    code = 0;
+    if (queue->rx_pool != NULL) {
+        code = rte_eth_rx_queue_setup(port->port_id, index, rx_count, (unsigned int)SOCKET_ID_ANY,
+                                      &rx_conf, queue->rx_pool);
+    }
+    if (code == 0 && queue->handback == NULL) {
         code = rte_eth_tx_queue_setup(port->port_id, index, tx_count, (unsigned int)SOCKET_ID_ANY,
                                       &tx_conf);
     }
@@ -249,9 +260,10 @@ static int configure(struct mill_port *port, struct mill_report *report)
     if (code < 0) {
         return code;
     }
+    choose_queues(port, &info);
     make_conf(port, &info, &conf);
     mill_eal_log_mark();
-    code = rte_eth_dev_configure(port->port_id, port->queues_count, port->queues_count, &conf);
+    code = rte_eth_dev_configure(port->port_id, port->rx_queues, port->tx_queues, &conf);
     if (code < 0) {
         return mill_fail(report, code, "device %s refuses its configuration: %s", port->device_name,
                          mill_eal_log_since());
@@ -270,6 +282,7 @@ static int configure(struct mill_port *port, struct mill_report *report)
     }
     code = rte_eth_dev_start(port->port_id);
     if (code < 0 && port->client) {
+        mill_port_rss_settle(port);
         return 0; /* nobody serves the socket yet: the gate's thread connects when somebody does */
     }
     if (code < 0) {
@@ -278,6 +291,7 @@ static int configure(struct mill_port *port, struct mill_report *report)
     }
     port->started = true;
     port->ifindex = port->ifindex > 0 ? port->ifindex : info.if_index;
+    mill_port_rss_settle(port);
     set_mac(port);
     return port->driver->kernel_keeps ? mill_port_xdp_started(port, report) : 0;
 }
@@ -449,7 +463,8 @@ static void close_device(struct mill_port *port)
         struct mill_port_queue *queue = &port->queues[i];
         rte_pktmbuf_free_bulk(queue->pending, queue->pending_count);
         queue->pending_count = 0;
-        if (port->started && port->pair == NULL) {
+        mill_port_handback_close(queue);
+        if (port->started && port->pair == NULL && queue->rx_pool != NULL) {
             drain(port, i);
         }
         mill_port_returns_take(queue);
@@ -504,7 +519,7 @@ const struct mill_link *mill_port_link(struct mill_port *port, uint16_t queue)
 
 uint32_t mill_port_fds(struct mill_port *port, uint16_t queue, int *ret_fds, uint32_t max)
 {
-    if (!port->driver->fd || max == 0) {
+    if (!port->driver->fd || max == 0 || port->queues[queue].rx_pool == NULL) {
         return 0;
     }
     int fd = port->driver->kernel_keeps ? port->queues[queue].xdp_fd
@@ -522,7 +537,7 @@ void mill_port_tx_done(struct mill_port *port, uint16_t queue)
     if (own->pending_count > 0) {
         (void)mill_port_flush(own);
     }
-    if (mill_gate_enter(own)) {
+    if (own->handback == NULL && mill_gate_enter(own)) {
         /* Not supported by most drivers, virtual ones free at once: nothing to do about it here. */
         (void)rte_eth_tx_done_cleanup(port->port_id, queue, 0);
         mill_gate_leave(own);
@@ -577,7 +592,7 @@ void mill_port_counters(struct mill_port *port, struct mill_port_counters *ret_c
         sum.tx_link_down += relaxed(&queue->tx_link_down);
         sum.bytes_linearised += relaxed(&queue->bytes_linearised);
         sum.frames_empty += relaxed(&queue->frames_empty);
-        sum.mbufs_used += rte_mempool_in_use_count(queue->rx_pool);
+        sum.mbufs_used += queue->rx_pool ? rte_mempool_in_use_count(queue->rx_pool) : 0;
         sum.mbufs_used += rte_mempool_in_use_count(queue->header_pool);
         sum.mbufs_used += rte_mempool_in_use_count(queue->ext_pool);
     }
@@ -634,7 +649,11 @@ void mill_port_info(struct mill_port *port, struct mill_port_info *ret_info)
     ret_info->mtu_now = port->mtu;
     ask_kernel(port, ret_info);
     ret_info->zero_copy = port->queues[0].segments_max > 1;
-    ret_info->rx_pool_bytes = (uint64_t)(port->queues[0].rx_pool->size - port->driver->rx_held) *
-                              port->queues[0].rx_pool->elt_size;
+    ret_info->rx_queues = port->rx_queues;
+    ret_info->tx_queues = port->tx_queues;
+    memcpy(ret_info->rss, port->rss, sizeof(ret_info->rss));
+    const struct rte_mempool *pool = port->queues[0].rx_pool;
+    ret_info->rx_pool_bytes = (uint64_t)(pool->size - port->driver->rx_held) * pool->elt_size *
+                              port->rx_queues / port->queues_count;
     snprintf(ret_info->remark, sizeof(ret_info->remark), "%s", port->remark);
 }

@@ -32,7 +32,8 @@ struct mill_port_options {
     char device[MILL_PORT_DEVICE_BYTES]; /* "net_tap0,iface=mill0", "net_null0", PCI, ... */
     uint8_t mac[6];                      /* all zero: the card's (TAP: node_id and name make one) */
     uint16_t mtu;
-    uint16_t queues;
+    uint16_t queues;     /* links wanted, one per core; the device may have fewer queues */
+    uint16_t queues_max; /* of the device to be used; 0: as many as there are links */
     int32_t node_id;
     const char *netns;        /* namespace to open a virtual device in; NULL: this one */
     bool rx_csum_trusted;     /* rx.csum = trust */
@@ -47,6 +48,8 @@ struct mill_port_options {
     bool busy;           /* the core never sleeps: the driver may poll the interface itself */
     uint32_t syn_rate;   /* SYNs per second and source address; 0: no limit */
     uint32_t syn_burst;  /* that a silent source may send at once */
+    struct mill_link_wake wake; /* called when one link's core has frames for another's queue; may
+                                 * be empty when no core sleeps */
 };
 
 /* The list is MILL_PORT_COUNTERS in base/counter_lists.h. */
@@ -61,10 +64,13 @@ struct mill_port_info {
     uint8_t mac[6];
     uint16_t mtu;
     bool link_up;
-    bool gone;              /* the interface was deleted: frames neither come nor go any more */
-    uint16_t mtu_now;       /* the interface's own, when it is known; else mtu */
-    bool zero_copy;         /* references are sent in place */
-    uint64_t rx_pool_bytes; /* of one queue: what its receive buffers cost, in the unit of
+    bool gone;          /* the interface was deleted: frames neither come nor go any more */
+    uint16_t mtu_now;   /* the interface's own, when it is known; else mtu */
+    bool zero_copy;     /* references are sent in place */
+    uint16_t rx_queues; /* of the device: link c receives when c is below */
+    uint16_t tx_queues;
+    char rss[48];           /* how flows are spread over receive queues, as read back */
+    uint64_t rx_pool_bytes; /* one link's share of what receive buffers cost, in the unit of
                              * mill_buf.charge_bytes (bound of what net/ may hold) */
     char remark[MILL_PORT_REMARK_BYTES]; /* what the operator should know; empty: nothing */
 };
@@ -97,9 +103,11 @@ int mill_port_thread_register(void) MILL_WARN_UNUSED;
 void mill_port_thread_unregister(void);
 
 /* Creates the device, configures queues and pools, starts it. loans[q] and arena belong to the core
- * that will own queue q. References are sent in place on virtual devices; on a card they are copied
- * until its DMA map can be proven at start (dataplane.md 3.3). ret: 0, or negative with device,
- * reason and remedy. */
+ * that will own link q. A device with fewer queues than options.queues serves the first links with
+ * its receive queues (the others receive nothing: net/distribute.h deals out), and links without a
+ * transmit queue hand their frames to one that has. References are sent in place on virtual
+ * devices; on a card they are copied until its DMA map can be proven at start (dataplane.md 3.3).
+ * ret: 0, or negative with device, reason and remedy. */
 int mill_port_open(const struct mill_port_options *options, struct mill_arena *arena,
                    struct mill_loans *const *loans, struct mill_port **ret_port,
                    struct mill_report *report) MILL_WARN_UNUSED;
@@ -111,7 +119,7 @@ void mill_port_close(struct mill_port *port);
 int mill_port_listen(struct mill_port *port, uint32_t address, uint16_t number, uint8_t protocol,
                      struct mill_report *report) MILL_WARN_UNUSED;
 
-/* The link of one queue. */
+/* The link of one core. */
 const struct mill_link *mill_port_link(struct mill_port *port, uint16_t queue);
 
 /* Descriptors to sleep on for one queue, readable while frames wait; count 0: none (sleep bounded).

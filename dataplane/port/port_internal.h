@@ -66,6 +66,8 @@ struct mill_port_driver {
     bool kernel_keeps;    /* address, MTU, ARP and other traffic of the interface (AF_XDP) */
     uint32_t rx_held;     /* receive buffers that are always the driver's */
     uint32_t rx_lost;     /* bytes of a receive buffer that no frame gets */
+    bool queues_equal;    /* as many receive as transmit queues */
+    bool one_queue;       /* unless configured: the other end may have no more */
 };
 
 struct mill_port_queue;
@@ -116,11 +118,13 @@ struct mill_port_queue {
     uint16_t pending_count;
     uint16_t stuck_calls;
     struct rte_mbuf *pending[MILL_PORT_BURST]; /* built, in order, not yet taken by the driver */
-    struct rte_ring *returns;                  /* loans ended elsewhere; NULL unless net_ring */
+    struct rte_ring *returns;                  /* loans ended elsewhere; NULL when never */
+    struct mill_port_queue *host;              /* owner of the transmit queue; itself as a rule */
+    struct rte_ring *handback;                 /* guest: frames on their way to the host */
 
     /* receive */
-    struct rte_mempool *rx_pool;
-    int xdp_fd; /* the driver's AF_XDP socket; 0: none or not found */
+    struct rte_mempool *rx_pool; /* NULL: no receive queue */
+    int xdp_fd;                  /* the driver's AF_XDP socket; 0: none or not found */
 
     /* Written by the owner, relaxed; read by anyone. */
     MILL_SPACED _Atomic uint64_t rx_packets;
@@ -151,7 +155,11 @@ struct mill_port {
     const struct mill_port_driver *driver;
     char device_name[RTE_DEV_NAME_MAX_LEN]; /* as EAL knows it */
     uint16_t port_id;
-    uint16_t queues_count;
+    uint16_t queues_count; /* links */
+    uint16_t rx_queues;    /* of the device, at most queues_count */
+    uint16_t tx_queues;
+    uint8_t rss_key[52];
+    char rss[48];
     bool created; /* by us: remove it at close */
     bool started;
     bool client; /* connects to a server, again and again */
@@ -185,6 +193,8 @@ static inline void mill_port_count(_Atomic uint64_t *counter, uint64_t more)
 /* device.c: the device behind a port.
  * Finds the driver's entry by the device string. ret: NULL for an unknown one. */
 const struct mill_port_driver *mill_port_driver_find(const char *device);
+/* How many queues configuration and the driver's nature allow. */
+uint16_t mill_port_device_queues(const struct mill_port *port);
 /* Creates the device in the namespace the thread is in. ret: 0 with port_id, device, device_name
  * set, or negative with the reason. */
 int mill_port_device_create(struct mill_port *port, struct mill_report *report) MILL_WARN_UNUSED;
@@ -248,6 +258,21 @@ uint16_t mill_port_flush(struct mill_port_queue *queue);
 void mill_port_returns_take(struct mill_port_queue *queue);
 /* Initialises the parts of an extent mbuf that never change. */
 void mill_port_ext_init(struct rte_mempool *pool, void *queue, void *object, unsigned int index);
+
+/* handback.c: a queue without a transmit queue of the device. */
+int mill_port_handback_make(struct mill_port_queue *queue,
+                            struct mill_report *report) MILL_WARN_UNUSED;
+/* Gives what is pending to the host and wakes it. ret: frames given. Guest's core. */
+uint16_t mill_port_hand_back(struct mill_port_queue *queue);
+/* Takes guests' frames and offers them to the driver. Host's core. */
+void mill_port_guests_take(struct mill_port_queue *host);
+void mill_port_handback_close(struct mill_port_queue *queue);
+
+/* rss.c */
+void mill_port_rss_conf(struct mill_port *port, const struct rte_eth_dev_info *info,
+                        struct rte_eth_conf *conf);
+/* After start: sets the table and notes what key and table read back as. */
+void mill_port_rss_settle(struct mill_port *port);
 
 /* eal.c: last lines that EAL or a driver logged since the mark was set, for error texts. */
 void mill_eal_log_mark(void);

@@ -137,7 +137,8 @@ uint32_t mill_port_receive(void *link, struct mill_buf **ret_frames, uint32_t ma
         (void)mill_port_flush(queue);
     }
     mill_port_returns_take(queue);
-    if (MILL_UNLIKELY(!mill_gate_enter(queue))) {
+    mill_port_guests_take(queue);
+    if (queue->rx_pool == NULL || MILL_UNLIKELY(!mill_gate_enter(queue))) {
         return 0;
     }
     while (frames < max) {

@@ -320,6 +320,13 @@ static uint16_t offer(struct mill_port_queue *queue)
     uint64_t bytes[MILL_PORT_BURST]; /* a taken mbuf may be gone after the call */
     uint64_t sum = 0;
     uint16_t count = queue->pending_count;
+    if (queue->handback != NULL) {
+        count = mill_port_hand_back(queue);
+        queue->pending_count = (uint16_t)(queue->pending_count - count);
+        memmove(queue->pending, queue->pending + count,
+                queue->pending_count * sizeof(queue->pending[0]));
+        return count;
+    }
     if (queue->prepare) {
         count = rte_eth_tx_prepare(queue->port_id, queue->queue_id, queue->pending, count);
         if (count == 0) {
@@ -366,7 +373,8 @@ uint16_t mill_port_flush(struct mill_port_queue *queue)
     if (progress || queue->pending_count == 0) {
         queue->stuck_calls = 0;
 #ifndef MILL_MUTANT_PORT_STUCK
-    } else if (queue->stops_at_bad && ++queue->stuck_calls >= MILL_PORT_STUCK_CALLS) {
+    } else if (queue->stops_at_bad && queue->handback == NULL &&
+               ++queue->stuck_calls >= MILL_PORT_STUCK_CALLS) {
         queue->stuck_calls = 0;
         drop_head(queue, &queue->tx_stuck);
 #endif
