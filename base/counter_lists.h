@@ -100,7 +100,15 @@
     X(cold_reads, "fetches served from files")                                                     \
     X(stalls, "times the core made no turn for 10 ms or longer while it was awake")                \
     X(stalled_ns, "time of these")                                                                 \
-    X(stall_max_ns, "the longest of them")
+    X(stall_max_ns, "the longest of them")                                                         \
+    X(partition_rows_full, "times a busy partition took the row of another in the table of them")
+
+/* One of a core's busy partitions; since it was opened. */
+#define MILL_PARTITION_COUNTERS(X)                                                                 \
+    X(bytes_in, "record-batch bytes appended")                                                     \
+    X(bytes_out, "record-batch bytes given to fetches")                                            \
+    X(start_offset, "log start offset")                                                            \
+    X(end_offset, "log end offset")
 
 /* One listener on one core; record-batch bytes, as contract says. */
 #define MILL_LISTENER_COUNTERS(X)                                                                  \

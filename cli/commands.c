@@ -41,6 +41,14 @@ static const struct cli_option check_options[] = {OPTION_FILE, OPTION_SET, OPTIO
 static const struct cli_option instance_options[] = {OPTION_FILE, OPTION_SET, OPTION_DIR};
 static const struct cli_option status_options[] = {OPTION_FILE, OPTION_SET, OPTION_DIR,
                                                    OPTION_OUTPUT};
+static const struct cli_option top_options[] = {
+    OPTION_FILE,
+    OPTION_SET,
+    OPTION_DIR,
+    {"-i", "MS", "interval between two readings in milliseconds (1000)"},
+    {"--once", NULL, "one interval, then end"},
+    OPTION_OUTPUT,
+};
 static const struct cli_option create_options[] = {
     OPTION_BROKER,
     {"-p", "COUNT", "partitions (the broker's default)"},
@@ -175,6 +183,9 @@ static const struct cli_command commands[] = {
      cli_check},
     {"stop", "", "stop a broker cleanly and wait for its end", OPTIONS(instance_options), cli_stop},
     {"status", "", "what a running broker is doing", OPTIONS(status_options), cli_status},
+    {"top", "",
+     "live rates per core, port, partition and stage; keys on a terminal: s sorts, q quits",
+     OPTIONS(top_options), cli_top},
     {"topic create", "NAME...", "create topics", OPTIONS(create_options), cli_topic_create},
     {"topic list", "", "names of the topics", OPTIONS(topic_options), cli_topic_list},
     {"topic describe", "NAME...", "partitions and settings of topics", OPTIONS(topic_options),

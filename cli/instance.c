@@ -129,6 +129,12 @@ static bool is_locked(const struct instance *instance)
     return locked;
 }
 
+bool instance_is_running(const struct instance *instance)
+{
+    /* Another supervisor of the same directory has counters of its own. */
+    return is_locked(instance) && read_pid(instance, "supervisor.pid") == instance->supervisor;
+}
+
 int instance_find(const struct cli_call *call, struct instance *ret_instance)
 {
     const char *dir = cli_value(call, "--dir", NULL);

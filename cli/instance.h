@@ -27,5 +27,7 @@ struct instance {
 int instance_find(const struct cli_call *call, struct instance *ret_instance) MILL_WARN_UNUSED;
 /* Maps the counters, and ipc when allowed. ret: 0, or an exit code after cli_fail. */
 int instance_open(struct instance *instance) MILL_WARN_UNUSED;
+/* Whether its supervisor still lives. */
+bool instance_is_running(const struct instance *instance);
 
 #endif

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "cli/live.h"
 #include "cli/table.h"
 
 enum {
@@ -35,21 +36,14 @@ static void sample_take(const struct mill_counters *counters, struct sample *sam
     }
 }
 
-/* Text of shared memory that a dying writer may have left without an end. */
-static json_t *text_of(const char *text, size_t size_bytes)
-{
-    json_t *value = json_stringn(text, strnlen(text, size_bytes));
-    return value ? value : json_string("?"); /* not UTF-8 */
-}
-
 static json_t *listener_json(const struct mill_counters *counters, uint32_t index)
 {
     const struct mill_shared_listener_info *info = &counters->listeners[index];
     json_t *object = json_object();
-    json_object_set_new(object, "name", text_of(info->name, sizeof(info->name)));
-    json_object_set_new(object, "address", text_of(info->address, sizeof(info->address)));
-    json_object_set_new(object, "transport", text_of(info->transport, sizeof(info->transport)));
-    json_object_set_new(object, "state", text_of(info->state, sizeof(info->state)));
+    json_object_set_new(object, "name", live_text(info->name, sizeof(info->name)));
+    json_object_set_new(object, "address", live_text(info->address, sizeof(info->address)));
+    json_object_set_new(object, "transport", live_text(info->transport, sizeof(info->transport)));
+    json_object_set_new(object, "state", live_text(info->state, sizeof(info->state)));
 #define ADD_SUM(name, help)                                                                        \
     {                                                                                              \
         uint64_t sum = 0;                                                                          \
@@ -88,35 +82,12 @@ static json_t *stages_json(const struct mill_shared_core *core)
 /* Who had the core's CPU while the core could have run; most time first. */
 static json_t *stolen_json(const struct mill_shared_jitter *jitter)
 {
-    static const char *const kinds[MILL_TAKER_KIND_COUNT] = {"thread", "nobody", "softirq",
-                                                             "interrupt"};
     json_t *object = json_object();
-    json_t *by = json_array();
 #define ADD_COUNTER(name, help)                                                                    \
     json_object_set_new(object, #name, number(mill_counter_get(&jitter->name)));
     MILL_JITTER_COUNTERS(ADD_COUNTER)
 #undef ADD_COUNTER
-    for (uint32_t i = 0; i < MILL_COUNTERS_TAKERS_MAX; i++) {
-        const struct mill_shared_taker *taker = &jitter->takers[i];
-        uint64_t count = mill_counter_get(&taker->count);
-        uint64_t time_ns = mill_counter_get(&taker->time_ns);
-        size_t at = 0;
-        if (count == 0) {
-            continue;
-        }
-        while (at < json_array_size(by) && (uint64_t)json_integer_value(json_object_get(
-                                               json_array_get(by, at), "time_ns")) >= time_ns) {
-            at++;
-        }
-        json_array_insert_new(by, at,
-                              json_pack("{s:o, s:i, s:s, s:o, s:o, s:o}", "name",
-                                        text_of(taker->name, sizeof(taker->name)), "pid",
-                                        (int)taker->pid, "kind",
-                                        kinds[MILL_MIN(taker->kind, MILL_TAKER_KIND_COUNT - 1u)],
-                                        "time_ns", number(time_ns), "count", number(count),
-                                        "max_ns", number(mill_counter_get(&taker->max_ns))));
-    }
-    json_object_set_new(object, "by", by);
+    json_object_set_new(object, "by", live_takers(jitter));
     return object;
 }
 
@@ -147,10 +118,10 @@ static json_t *port_json(const struct mill_shared_port *port)
     char mac[24];
     snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", port->mac[0], port->mac[1],
              port->mac[2], port->mac[3], port->mac[4], port->mac[5]);
-    json_object_set_new(object, "name", text_of(port->name, sizeof(port->name)));
-    json_object_set_new(object, "driver", text_of(port->driver, sizeof(port->driver)));
+    json_object_set_new(object, "name", live_text(port->name, sizeof(port->name)));
+    json_object_set_new(object, "driver", live_text(port->driver, sizeof(port->driver)));
     json_object_set_new(object, "mac", json_string(mac));
-    json_object_set_new(object, "address", text_of(port->address, sizeof(port->address)));
+    json_object_set_new(object, "address", live_text(port->address, sizeof(port->address)));
     json_object_set_new(object, "mtu", number(port->mtu));
     json_object_set_new(object, "link", json_string(port->link_up ? "up" : "down"));
 #define ADD_COUNTER(name, help)                                                                    \
@@ -263,9 +234,11 @@ static json_t *status_json(const struct instance *instance)
     json_object_set_new(root, "ports", ports);
     json_object_set_new(root, "tcp", tcp_json(counters));
     memory_and_log(counters, root);
-    json_object_set_new(root, "jitter",
-                        json_pack("{s:o}", "state",
-                                  text_of(counters->jitter_state, sizeof(counters->jitter_state))));
+    json_object_set_new(root, "stages", live_stages(NULL, counters));
+    json_object_set_new(
+        root, "jitter",
+        json_pack("{s:o}", "state",
+                  live_text(counters->jitter_state, sizeof(counters->jitter_state))));
     const struct mill_ipc_segment *ipc = instance->ipc;
     json_t *control = process_json(instance->control, ipc ? &ipc->control : NULL);
 #define ADD_COUNTER(name, help)                                                                    \
@@ -292,6 +265,8 @@ static void status_table(const json_t *root)
     static const char *const port_columns[] = {"name",       "driver",    "mac",        "address",
                                                "mtu",        "link",      "rx_packets", "rx_missed",
                                                "tx_packets", "tx_errors", NULL};
+    static const char *const stage_columns[] = {"api",    "stage",  "count", "p50_us",
+                                                "p99_us", "max_us", NULL};
     table_line("millrace", root);
     table_line("supervisor", json_object_get(root, "supervisor"));
     table_line("dataplane", json_object_get(root, "dataplane"));
@@ -306,6 +281,8 @@ static void status_table(const json_t *root)
         printf("\n");
         table_print(json_object_get(root, "ports"), port_columns);
     }
+    printf("\n");
+    table_print(json_object_get(root, "stages"), stage_columns);
 }
 
 int cli_status(const struct cli_call *call)

@@ -16,9 +16,10 @@
 
 enum {
     MILL_COUNTERS_MAGIC = 0x4d4c4354, /* "MLCT" */
-    MILL_COUNTERS_VERSION = 2,
+    MILL_COUNTERS_VERSION = 3,
     MILL_COUNTERS_PORTS_MAX = 8,
-    MILL_COUNTERS_TAKERS_MAX = 16, /* remembered per core; the least ones make room */
+    MILL_COUNTERS_PARTITIONS_MAX = 128, /* the busy ones of a core */
+    MILL_COUNTERS_TAKERS_MAX = 16,      /* remembered per core; the least ones make room */
 };
 
 /* Where a request's time goes; each is measured from the stage before. */
@@ -46,6 +47,14 @@ struct mill_shared_listener {
 
 struct mill_shared_net {
     MILL_NET_COUNTERS(MILL_COUNTER_WORD)
+};
+
+/* A partition that was used lately; the table has no order. */
+struct mill_shared_partition {
+    _Atomic uint64_t used;               /* 0: no entry */
+    char topic[MILL_TOPIC_NAME_MAX + 3]; /* terminated */
+    int32_t partition;
+    MILL_PARTITION_COUNTERS(MILL_COUNTER_WORD)
 };
 
 /* What took a core's CPU. */
@@ -83,6 +92,7 @@ struct mill_shared_core {
     struct mill_shared_net net; /* sum over the core's port queues */
     struct mill_shared_listener listeners[MILL_MAP_LISTENERS_MAX];
     struct mill_hist stages[MILL_STAGE_API_COUNT][MILL_STAGE_COUNT];
+    struct mill_shared_partition busy[MILL_COUNTERS_PARTITIONS_MAX];
     struct mill_shared_jitter jitter; /* the main thread's words */
 };
 

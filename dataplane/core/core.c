@@ -106,6 +106,7 @@ int mill_core_create(const struct mill_core_config *config, struct mill_core **r
     core->control_bell = config->control_bell;
     core->peers = config->peers;
     core->shared = config->shared;
+    mill_rows_open(core);
     core->listeners_count = config->listeners_count;
     for (uint32_t i = 0; i < config->listeners_count; i++) {
         strncpy(core->listeners[i], config->listeners[i], MILL_LISTENER_NAME_BYTES - 1);
@@ -340,9 +341,9 @@ static void net_add(struct mill_shared_net *shared, const struct mill_net *net, 
 
 void mill_core_publish(struct mill_core *core, struct mill_now now)
 {
-    MILL_UNUSED(now);
     struct mill_shared_core *shared = core->shared;
     bool first_net = true;
+    mill_rows_publish(core, now);
     words_gather(core);
     core->words.misdirected = 0;
     for (uint32_t i = 0; i < core->makers_count; i++) {

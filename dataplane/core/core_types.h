@@ -341,6 +341,13 @@ struct mill_core {
         MILL_LISTENER_COUNTERS(MILL_CORE_WORD)
 #undef MILL_CORE_WORD
     } listener_words[MILL_MAP_LISTENERS_MAX];
+    uint64_t rows_ns; /* when busy partitions were last looked at */
+    struct mill_core_row {
+        struct mill_uuid topic_id;
+        int32_t index;
+        bool used;
+        uint64_t used_ns;
+    } rows[MILL_COUNTERS_PARTITIONS_MAX]; /* whose row of shared->busy */
 };
 
 /* --- conn.c ---------------------------------------------------------------------------------- */
@@ -480,5 +487,14 @@ void mill_ids_ask(struct mill_core *core);
 /* Follows the map: opens, updates, deletes. ret: work. */
 uint32_t mill_owner_run(struct mill_core *core);
 void mill_owner_state(void *context, struct mill_partition *partition, bool gone);
+
+/* --- rows.c ---------------------------------------------------------------------------------- */
+
+/* Forgets the rows of a millraced that ran before. */
+void mill_rows_open(struct mill_core *core);
+/* Shows the partitions used since the last call in the shared counters. */
+void mill_rows_publish(struct mill_core *core, struct mill_now now);
+/* The partition is deleted: its row is free. */
+void mill_rows_gone(struct mill_core *core, const struct mill_partition *partition);
 
 #endif

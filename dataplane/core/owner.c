@@ -55,6 +55,7 @@ void mill_owner_state(void *context, struct mill_partition *partition, bool gone
         core->opening--;
     }
     if (gone) {
+        mill_rows_gone(core, partition);
         core->words.partitions--;
         mill_event_partition(core, mill_partition_topic_id(partition),
                              mill_partition_index(partition), MILL_PARTITION_GONE);

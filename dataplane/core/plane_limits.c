@@ -117,6 +117,7 @@ static void core_tell(const struct mill_plane *plane, uint32_t index)
         {"pinned bytes of one request", 1, core.pinned_bytes_max, "staged_total"},
         {"request bytes", 1, core.request_bytes_max, "bad_frames"},
         {"bytes held by one reader", 1, core.reader_bytes_max, "not read until acknowledged"},
+        {"busy partitions shown", MILL_COUNTERS_PARTITIONS_MAX, 0, "partition_rows_full"},
         {"answer bytes of one fetch", 1, core.fetch_bytes_max, "answer is cut"},
         {"frame ring to control", 1, MILL_FRAME_RING_BYTES, "frame_ring_full"},
         {"command ring", 1, MILL_COMMAND_RING_BYTES, "told again"},
@@ -132,6 +133,7 @@ void mill_plane_table(const struct mill_plane *plane)
         {"partition map", mill_map_slots_max(plane->map), plane->map_bytes, "topic refused"},
         {"rings with control", plane->cores_count, plane->ipc_bytes, "frame_ring_full"},
         {"counters", 1, plane->counters_bytes, "fixed"},
+        {"takers of a core's CPU", MILL_COUNTERS_TAKERS_MAX, 0, "table_full"},
         {"open files", MILL_PLANE_OPEN_FILES, 0, "least recent closed"},
     };
     rows_tell(rows, MILL_COUNT_OF(rows), "process", 0);

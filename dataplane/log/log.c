@@ -376,6 +376,42 @@ void mill_partition_user_set(struct mill_partition *partition, void *user)
 {
     partition->user = user;
 }
+const char *mill_partition_topic(const struct mill_partition *partition)
+{
+    return partition->topic;
+}
+uint64_t mill_partition_bytes_in(const struct mill_partition *partition)
+{
+    return partition->stream_end;
+}
+uint64_t mill_partition_bytes_out(const struct mill_partition *partition)
+{
+    return partition->bytes_read;
+}
+void mill_partition_row_set(struct mill_partition *partition, uint32_t row)
+{
+    partition->row = row;
+}
+uint32_t mill_partition_row(const struct mill_partition *partition)
+{
+    return partition->row;
+}
+
+uint32_t mill_log_recent(const struct mill_log *log, uint64_t since_ns,
+                         struct mill_partition **ret_partitions, uint32_t max)
+{
+    uint32_t count = 0;
+    for (struct log_node *node = log->lru.prev; node != &log->lru && count < max;
+         node = node->prev) {
+        struct mill_partition *partition = MILL_CONTAINER_OF(node, struct mill_partition, lru);
+        if (partition->used_ns < since_ns) {
+            break;
+        }
+        ret_partitions[count++] = partition;
+    }
+    return count;
+}
+
 void *mill_partition_user(const struct mill_partition *partition)
 {
     return partition->user;

@@ -147,6 +147,17 @@ int64_t mill_partition_high_watermark(const struct mill_partition *partition);
 void mill_partition_user_set(struct mill_partition *partition, void *user);
 void *mill_partition_user(const struct mill_partition *partition);
 
+const char *mill_partition_topic(const struct mill_partition *partition); /* name, terminated */
+/* Batch bytes appended, and given to reads, since it was opened. */
+uint64_t mill_partition_bytes_in(const struct mill_partition *partition);
+uint64_t mill_partition_bytes_out(const struct mill_partition *partition);
+/* A number that the caller keeps here; 0 at first. */
+void mill_partition_row_set(struct mill_partition *partition, uint32_t row);
+uint32_t mill_partition_row(const struct mill_partition *partition);
+/* Partitions with extents that were used at or after since_ns, last used first. ret: how many. */
+uint32_t mill_log_recent(const struct mill_log *log, uint64_t since_ns,
+                         struct mill_partition **ret_partitions, uint32_t max);
+
 /* --- append ---------------------------------------------------------------------------------- */
 
 struct mill_append {

@@ -107,6 +107,8 @@ struct mill_partition {
     int64_t sync_wanted;   /* below: somebody wants it synced */
     uint64_t stream_end;   /* bytes appended since open */
     uint64_t stream_ready; /* of these, below the high watermark */
+    uint64_t bytes_read;
+    uint32_t row; /* the caller's */
     uint64_t order;
     uint32_t first;
     uint32_t last;

@@ -157,6 +157,7 @@ int mill_log_read(struct mill_partition *partition, const struct mill_read *read
         pos = 0;
     }
     log->stats.bytes_out += ret_result->bytes;
+    partition->bytes_read += ret_result->bytes;
     mill_log_touch(partition);
     return 0;
 }

@@ -368,6 +368,42 @@ static void test_unsteady_clients_leave_nothing(void **state)
     }
 }
 
+/* More busy partitions than the table has rows: the last ones used are in it, the others were put
+ * out and counted. */
+static void test_busy_partitions_full_last_used_stay(void **state)
+{
+    enum {
+        MANY = MILL_COUNTERS_PARTITIONS_MAX + 50,
+    };
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    world_open(&world, 1, 7);
+    world_topic(&world, "many", MANY, "retention.ms", "-1");
+    world_connect(&world, &client, 0);
+    const struct mill_shared_core *shared = &world.counters->cores[0];
+    bool seen[MANY] = {false};
+    for (int32_t i = 0; i < MANY; i++) {
+        world_produce_send(&client, "many", i, -1, -1, 0, 1, 10);
+        world_await(&client);
+        mill_core_publish(world.cores[0].core, world.now);
+    }
+    for (uint32_t i = 0; i < MILL_COUNTERS_PARTITIONS_MAX; i++) {
+        const struct mill_shared_partition *row = &shared->busy[i];
+        assert_int_equal(row->used, 1);
+        assert_string_equal(row->topic, "many");
+        assert_int_equal(row->end_offset, 1);
+        assert_false(seen[row->partition]);
+        seen[row->partition] = true;
+    }
+    for (uint32_t i = MANY - MILL_COUNTERS_PARTITIONS_MAX; i < MANY; i++) {
+        assert_true(seen[i]);
+    }
+    assert_int_equal(shared->partition_rows_full, MANY - MILL_COUNTERS_PARTITIONS_MAX);
+    world_disconnect(&client);
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_fetch_partition_not_loaded_returns_storage_error),
         cmocka_unit_test(test_staging_held_by_a_slow_sender_is_freed),
         cmocka_unit_test(test_unsteady_clients_leave_nothing),
+        cmocka_unit_test(test_busy_partitions_full_last_used_stay),
         cmocka_unit_test(test_memory_taken_by_a_busy_core_gives_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
