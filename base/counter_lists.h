@@ -97,6 +97,9 @@
     X(log_bytes_out, "record-batch bytes given to fetches")                                        \
     X(batches_in, "record batches appended")                                                       \
     X(batches_refused, "record batches refused")                                                   \
+    X(batches_inspected, "record batches that a worker looked into before they were appended")     \
+    X(batches_recompressed, "of these, stored with the topic's codec in place of their own")       \
+    X(parked_full, "times a batch found no place to wait for that")                                \
     X(cold_reads, "fetches served from files")                                                     \
     X(stalls, "times the core made no turn for 10 ms or longer while it was awake")                \
     X(stalled_ns, "time of these")                                                                 \

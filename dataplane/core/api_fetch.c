@@ -17,6 +17,7 @@ enum {
     /* Epochs of a request that names all its partitions (KIP-227). */
     FETCH_EPOCH_INITIAL = 0, /* a session is wanted */
     FETCH_EPOCH_FINAL = -1,  /* none is */
+    FETCH_ZSTD_VERSION = 10, /* a reader of a zstd topic knows the codec from here on (KIP-110) */
 };
 
 static uint32_t partitions_count(const struct mill_fetch_request *message, int16_t version)
@@ -49,6 +50,10 @@ static void op_prepare(struct mill_core *core, struct mill_request *request, str
     op->last_epoch = part->last_fetched_epoch;
     op->refs_max = refs_share(request);
     op->error = (int16_t)mill_locate(core, topic_name, part->partition, op, &topic);
+    if (op->error == MILL_KERR_NONE && topic->settings.compression == MILL_CODEC_ZSTD &&
+        request->header.api_version < FETCH_ZSTD_VERSION) {
+        op->error = MILL_KERR_UNSUPPORTED_COMPRESSION_TYPE;
+    }
 }
 
 /* Loans of an earlier round of reads end. */

@@ -323,6 +323,9 @@ static void words_gather(struct mill_core *core)
     words->dirty_full = log->dirty_full;
     words->batches_in = log->batches_in;
     words->batches_refused = log->batches_refused;
+    words->batches_inspected = log->batches_inspected;
+    words->batches_recompressed = log->batches_recompressed;
+    words->parked_full = log->parked_full;
     words->cold_reads = log->cold_reads;
     words->wakeups_sent = core->control_bell.rings;
     for (uint32_t i = 0; i < core->count && core->peers; i++) {

@@ -8,6 +8,9 @@
 
 void mill_op_cancel(struct mill_core *core, struct mill_op *op)
 {
+#ifndef MILL_MUTANT_CORE_PARKED_FORGOTTEN
+    mill_log_abandon(core->log, &op->watch);
+#endif
     switch ((enum mill_op_state)op->state) {
     case MILL_OP_WAITING:
     case MILL_OP_FLUSH:
@@ -39,6 +42,7 @@ void mill_op_done(struct mill_core *core, struct mill_op *op)
 
 static void fail(struct mill_core *core, struct mill_op *op, enum mill_kerr error)
 {
+    mill_log_abandon(core->log, &op->watch);
     op->error = (int16_t)error;
     mill_op_done(core, op);
 }
@@ -79,10 +83,13 @@ static void op_append(struct mill_core *core, struct mill_op *op, struct mill_pa
     op->duplicate = result.duplicate;
     op->bad_record = result.bad_record;
     op->bytes = result.bytes_copied;
-    static_assert((int)MILL_OP_MESSAGE_BYTES <= (int)MILL_LOG_MESSAGE_BYTES,
-                  "a message is cut, not grown");
-    memcpy(op->message, result.message, MILL_OP_MESSAGE_BYTES);
-    op->message[MILL_OP_MESSAGE_BYTES - 1] = '\0';
+    op->message[0] = '\0';
+    if (MILL_UNLIKELY(result.message[0] != '\0')) {
+        static_assert((int)MILL_OP_MESSAGE_BYTES <= (int)MILL_LOG_MESSAGE_BYTES,
+                      "a message is cut, not grown");
+        memcpy(op->message, result.message, MILL_OP_MESSAGE_BYTES);
+        op->message[MILL_OP_MESSAGE_BYTES - 1] = '\0';
+    }
     if (result.error == MILL_KERR_NONE && result.must_flush && op->acks != 0) {
         op->state = MILL_OP_FLUSH;
         op->end_offset = result.end_offset;

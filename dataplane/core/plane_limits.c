@@ -4,6 +4,7 @@
 
 #include "base/log_line.h"
 #include "dataplane/core/core_types.h"
+#include "dataplane/store/store.h"
 
 struct mill_ksock_config mill_plane_ksock_limits(const struct mill_plane *plane)
 {
@@ -113,6 +114,8 @@ static void core_tell(const struct mill_plane *plane, uint32_t index)
         {"loan counts", units, (uint64_t)units * sizeof(uint32_t) * 4, "one per extent unit"},
         {"operations of other cores", core.peer_ops_max, 0, "asked later"},
         {"bytes not in the files", 1, log.dirty_max_bytes, "dirty_full"},
+        {"batches waiting to be looked into", MILL_LOG_PARKED_MAX, 0, "parked_full"},
+        {"plain bytes of one compressed batch", 1, MILL_STORE_PLAIN_MAX_BYTES, "batch refused"},
         {"staged bytes", 1, core.staged_bytes_max, "stage_full"},
         {"pinned bytes of one request", 1, core.pinned_bytes_max, "staged_total"},
         {"request bytes", 1, core.request_bytes_max, "bad_frames"},

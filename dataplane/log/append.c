@@ -10,13 +10,21 @@
 
 #include "base/crc32c.h"
 
-static void result_error(struct mill_partition *partition, const struct log_check *check,
-                         struct mill_append_result *result)
+void mill_log_append_refuse(struct mill_partition *partition, const struct log_check *check,
+                            struct mill_append_result *result)
 {
     partition->log->stats.batches_refused++;
     result->error = check->error;
     result->bad_record = check->bad_record;
     snprintf(result->message, sizeof(result->message), "%s", check->message);
+}
+
+void mill_log_append_corrupt(struct mill_partition *partition, struct log_check *check,
+                             struct mill_append_result *result)
+{
+    check->error = MILL_KERR_CORRUPT_MESSAGE;
+    check->message = "the record batch has a wrong CRC";
+    mill_log_append_refuse(partition, check, result);
 }
 
 /* Copies the batch to to, each byte once, and sums what the CRC covers. Header fields that the
@@ -84,7 +92,7 @@ static bool sequence_accepts(struct mill_partition *partition, const struct mill
         check->message = "a newer epoch of this producer has written";
         break;
     }
-    result_error(partition, check, result);
+    mill_log_append_refuse(partition, check, result);
     return false;
 }
 
@@ -133,14 +141,17 @@ static void publish(struct mill_partition *partition, uint8_t *bytes, struct mil
 static void settle(struct mill_partition *partition, uint8_t *bytes, struct mill_batch *batch,
                    struct mill_now now, struct log_check *check, struct mill_append_result *result)
 {
-    if (mill_batch_codec(batch) == MILL_CODEC_NONE && !(batch->attributes & MILL_BATCH_CONTROL)) {
-        mill_log_check_records(partition, batch, bytes, now, check);
+    bool control = (batch->attributes & MILL_BATCH_CONTROL) != 0;
+    if (mill_batch_codec(batch) == MILL_CODEC_NONE && !control && !check->walked) {
+        mill_log_check_records(&partition->settings, batch, bytes + MILL_BATCH_HEADER_BYTES,
+                               mill_batch_size_bytes(batch) - MILL_BATCH_HEADER_BYTES, now.wall_ms,
+                               check);
         if (check->error != MILL_KERR_NONE) {
-            result_error(partition, check, result);
+            mill_log_append_refuse(partition, check, result);
             return;
         }
     }
-    bool idempotent = batch->producer_id >= 0 && !(batch->attributes & MILL_BATCH_CONTROL);
+    bool idempotent = batch->producer_id >= 0 && !control;
     if (idempotent && !sequence_accepts(partition, batch, check, result)) {
         return;
     }
@@ -158,26 +169,53 @@ static void settle(struct mill_partition *partition, uint8_t *bytes, struct mill
     result->must_flush = partition->settings.flush_messages == 1;
 }
 
-static bool refuses_now(struct mill_partition *partition, struct log_check *check)
+int mill_log_append_place(struct mill_partition *partition, const struct mill_append *append,
+                          struct mill_batch *batch, struct mill_now now, struct log_check *check,
+                          struct mill_append_result *result)
 {
-    *check = (struct log_check){.bad_record = -1, .message = ""};
-    if (partition->state == MILL_LOG_FAILED || partition->full) {
-        check->error = MILL_KERR_KAFKA_STORAGE_ERROR;
-        check->message = partition->full ? "the disk is full" : "the log directory has failed";
-        return true;
+    struct mill_log *log = partition->log;
+    int r = mill_log_extent_room(partition, append->size_bytes);
+    if (r == -EAGAIN) {
+        return -EAGAIN;
     }
-    if (partition->state != MILL_LOG_SERVING) {
-        check->error = MILL_KERR_NOT_LEADER_OR_FOLLOWER;
-        return true;
+    if (r < 0) {
+        check->error = MILL_KERR_MESSAGE_TOO_LARGE;
+        check->message = "the record batch is larger than the largest extent";
+        mill_log_append_refuse(partition, check, result);
+        return 0;
     }
-    return false;
+    uint8_t *bytes = mill_extent_data(log->config.extents, partition->active) +
+                     log->extents[partition->active].committed_bytes;
+    uint32_t crc = copy_summed(append->records, append->size_bytes, bytes);
+    result->bytes_copied += append->size_bytes;
+#ifdef MILL_MUTANT_LOG_COPY_TWICE
+    crc = copy_summed(append->records, append->size_bytes, bytes);
+    result->bytes_copied += append->size_bytes;
+#endif
+#ifdef MILL_MUTANT_LOG_SKIP_CRC
+    crc = batch->crc;
+#endif
+    if (MILL_UNLIKELY(crc != batch->crc)) {
+        mill_log_append_corrupt(partition, check, result);
+        return 0;
+    }
+    settle(partition, bytes, batch, now, check, result);
+    return 0;
 }
 
-/* ret: true when so many bytes may become dirty now. One batch may always, when nothing else is. */
-static bool dirty_room(struct mill_log *log, uint32_t size_bytes)
+/* Nothing is known yet. All but the message's bytes behind its end is set. */
+static inline void result_begin(struct mill_append_result *result)
 {
-    return log->stats.dirty_bytes == 0 ||
-           log->stats.dirty_bytes + size_bytes <= log->config.limits.dirty_max_bytes;
+    result->error = MILL_KERR_NONE;
+    result->base_offset = -1;
+    result->append_time_ms = -1;
+    result->start_offset = -1;
+    result->end_offset = 0;
+    result->must_flush = false;
+    result->duplicate = false;
+    result->bad_record = -1;
+    result->bytes_copied = 0;
+    result->message[0] = '\0';
 }
 
 int mill_log_append(struct mill_partition *partition, const struct mill_append *append,
@@ -188,12 +226,13 @@ int mill_log_append(struct mill_partition *partition, const struct mill_append *
     struct mill_batch batch = {0};
     struct log_check check;
     uint8_t header[MILL_BATCH_HEADER_BYTES];
-    MILL_UNUSED(watch); /* nothing is parked yet: batches are stored as they come */
-    *ret_result = (struct mill_append_result){
-        .base_offset = -1, .append_time_ms = -1, .start_offset = -1, .bad_record = -1};
-    if (refuses_now(partition, &check)) {
+    if (MILL_UNLIKELY(watch && watch->ticket != 0)) {
+        return mill_log_parked_fetch(partition, watch, ret_result);
+    }
+    result_begin(ret_result);
+    if (mill_log_append_refuses(partition, &check)) {
         log->stats.bytes_in += append->size_bytes;
-        result_error(partition, &check, ret_result);
+        mill_log_append_refuse(partition, &check, ret_result);
         return 0;
     }
     struct mill_cursor from = append->records;
@@ -203,41 +242,17 @@ int mill_log_append(struct mill_partition *partition, const struct mill_append *
     mill_log_check_header(partition, append, header, header_bytes, now, &batch, &check);
     if (check.error != MILL_KERR_NONE) {
         log->stats.bytes_in += append->size_bytes;
-        result_error(partition, &check, ret_result);
+        mill_log_append_refuse(partition, &check, ret_result);
         return 0;
     }
-    if (!dirty_room(log, append->size_bytes)) {
+    if (MILL_UNLIKELY(mill_log_parks(partition, &batch))) {
+        return mill_log_park(partition, append, &batch, &check, watch, ret_result);
+    }
+    if (!mill_log_dirty_room(log, append->size_bytes)) {
         log->stats.dirty_full++;
         return -EAGAIN;
     }
-    r = mill_log_extent_room(partition, append->size_bytes);
-    if (r == -EAGAIN) {
-        return -EAGAIN;
-    }
-    log->stats.bytes_in += append->size_bytes;
-    if (r < 0) {
-        check.error = MILL_KERR_MESSAGE_TOO_LARGE;
-        check.message = "the record batch is larger than the largest extent";
-        result_error(partition, &check, ret_result);
-        return 0;
-    }
-    uint8_t *bytes = mill_extent_data(log->config.extents, partition->active) +
-                     log->extents[partition->active].committed_bytes;
-    uint32_t crc = copy_summed(append->records, append->size_bytes, bytes);
-    ret_result->bytes_copied = append->size_bytes;
-#ifdef MILL_MUTANT_LOG_COPY_TWICE
-    crc = copy_summed(append->records, append->size_bytes, bytes);
-    ret_result->bytes_copied += append->size_bytes;
-#endif
-#ifdef MILL_MUTANT_LOG_SKIP_CRC
-    crc = batch.crc;
-#endif
-    if (MILL_UNLIKELY(crc != batch.crc)) {
-        check.error = MILL_KERR_CORRUPT_MESSAGE;
-        check.message = "the record batch has a wrong CRC";
-        result_error(partition, &check, ret_result);
-        return 0;
-    }
-    settle(partition, bytes, &batch, now, &check, ret_result);
-    return 0;
+    r = mill_log_append_place(partition, append, &batch, now, &check, ret_result);
+    log->stats.bytes_in += r == 0 ? append->size_bytes : 0;
+    return r;
 }

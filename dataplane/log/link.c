@@ -8,7 +8,7 @@
 
 /* --- posting --------------------------------------------------------------------------------- */
 
-static void *claim(struct mill_partition *partition, uint32_t kind, uint32_t size_bytes)
+void *mill_log_link_claim(struct mill_partition *partition, uint32_t kind, uint32_t size_bytes)
 {
     struct mill_link_head *head =
         mill_ring_claim(&partition->log->config.store_out, kind, size_bytes);
@@ -22,7 +22,7 @@ static void *claim(struct mill_partition *partition, uint32_t kind, uint32_t siz
 
 static bool post_open(struct mill_partition *partition)
 {
-    struct mill_link_open *open = claim(partition, MILL_LINK_OPEN, sizeof(*open));
+    struct mill_link_open *open = mill_log_link_claim(partition, MILL_LINK_OPEN, sizeof(*open));
     if (!open) {
         return false;
     }
@@ -37,7 +37,7 @@ static bool post_open(struct mill_partition *partition)
 
 static bool post_settings(struct mill_partition *partition)
 {
-    struct mill_link_settings *to = claim(partition, MILL_LINK_SETTINGS, sizeof(*to));
+    struct mill_link_settings *to = mill_log_link_claim(partition, MILL_LINK_SETTINGS, sizeof(*to));
     if (to) {
         to->settings = partition->settings;
         partition->settings_wanted = false;
@@ -47,7 +47,7 @@ static bool post_settings(struct mill_partition *partition)
 
 static bool post_epochs(struct mill_partition *partition)
 {
-    struct mill_link_epochs *to = claim(partition, MILL_LINK_EPOCHS, sizeof(*to));
+    struct mill_link_epochs *to = mill_log_link_claim(partition, MILL_LINK_EPOCHS, sizeof(*to));
     if (to) {
         to->count = partition->epochs_count;
         memcpy(to->epochs, partition->epochs, sizeof(to->epochs));
@@ -78,7 +78,7 @@ static void gather(struct mill_partition *partition, struct mill_link_write *wri
 
 static bool post_write(struct mill_partition *partition)
 {
-    struct mill_link_write *write = claim(partition, MILL_LINK_WRITE, sizeof(*write));
+    struct mill_link_write *write = mill_log_link_claim(partition, MILL_LINK_WRITE, sizeof(*write));
     if (!write) {
         return false;
     }
@@ -91,7 +91,7 @@ static bool post_write(struct mill_partition *partition)
 
 static bool post_delete(struct mill_partition *partition)
 {
-    struct mill_link_only *to = claim(partition, MILL_LINK_DELETE, sizeof(*to));
+    struct mill_link_only *to = mill_log_link_claim(partition, MILL_LINK_DELETE, sizeof(*to));
     if (to) {
         partition->delete_wanted = false;
     }
@@ -106,7 +106,7 @@ static bool post_cold(struct mill_partition *partition)
         if (cold->partition != partition || cold->posted) {
             continue;
         }
-        struct mill_link_read *to = claim(partition, MILL_LINK_READ, sizeof(*to));
+        struct mill_link_read *to = mill_log_link_claim(partition, MILL_LINK_READ, sizeof(*to));
         if (!to) {
             return false;
         }
@@ -129,7 +129,7 @@ static bool post_time(struct mill_partition *partition)
             look->need_offset > partition->written_offset) {
             continue;
         }
-        struct mill_link_time *to = claim(partition, MILL_LINK_TIME, sizeof(*to));
+        struct mill_link_time *to = mill_log_link_claim(partition, MILL_LINK_TIME, sizeof(*to));
         if (!to) {
             return false;
         }
@@ -159,6 +159,9 @@ static bool post_partition(struct mill_partition *partition)
     bool dirty = partition->post != MILL_LOG_NONE;
     bool sync = partition->sync_wanted > partition->synced_offset;
     if (serving && !partition->write_under_way && (dirty || sync) && !post_write(partition)) {
+        return false;
+    }
+    if (serving && partition->parked_first != MILL_LOG_NONE && !mill_log_parked_post(partition)) {
         return false;
     }
     return post_cold(partition) && post_time(partition);
@@ -421,6 +424,10 @@ static void take_one(struct mill_log *log, uint32_t kind, const void *message)
     }
     if (kind == MILL_LINK_TIME_DONE) {
         take_time(log, message);
+        return;
+    }
+    if (kind == MILL_LINK_INSPECTED) {
+        mill_log_parked_take(log, message);
         return;
     }
     if (!partition) {

@@ -141,6 +141,8 @@ static struct mill_partition *slot_take(struct mill_log *log)
         .hint = MILL_LOG_NONE,
         .post = MILL_LOG_NONE,
         .producers = MILL_LOG_NONE,
+        .parked_first = MILL_LOG_NONE,
+        .parked_last = MILL_LOG_NONE,
         .cold_failed = -1,
     };
     return partition;
@@ -226,7 +228,8 @@ void mill_log_gone(struct mill_partition *partition)
 bool mill_log_release(struct mill_partition *partition)
 {
     struct mill_log *log = partition->log;
-    if (!mill_log_extents_drop(partition) || partition->cold_count > 0) {
+    if (!mill_log_extents_drop(partition) || partition->cold_count > 0 ||
+        partition->parked_first != MILL_LOG_NONE) {
         return false;
     }
     log_list_remove(&partition->todo);
@@ -291,6 +294,9 @@ uint32_t mill_log_step(struct mill_log *log, struct mill_now now)
 {
     log->now = now;
     uint32_t work = mill_log_take(log);
+    if (log->parked_count > 0) {
+        work += mill_log_parked_run(log);
+    }
     sync_due(log);
     work += mill_log_post(log);
     work += mill_log_evict_idle(log);
@@ -308,7 +314,8 @@ uint32_t mill_log_step(struct mill_log *log, struct mill_now now)
 uint64_t mill_log_deadline(const struct mill_log *log)
 {
     uint64_t at = MILL_MIN(log->evict_at_ns, MILL_MIN(log->sweep_at_ns, log->sync_at_ns));
-    return log_list_empty(&log->todo) ? at : MILL_MIN(at, log->now.mono_ns + RETRY_NS);
+    bool again = !log_list_empty(&log->todo) || log->parked_starved;
+    return again ? MILL_MIN(at, log->now.mono_ns + RETRY_NS) : at;
 }
 
 void mill_log_flush_all(struct mill_log *log)
@@ -331,7 +338,7 @@ bool mill_log_idle(const struct mill_log *log)
             return false;
         }
     }
-    return log->cold_under_way == 0;
+    return log->cold_under_way == 0 && log->parked_count == 0;
 }
 
 /* --- plain questions ------------------------------------------------------------------------- */

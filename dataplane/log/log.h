@@ -29,6 +29,8 @@ enum {
     MILL_LOG_PRODUCER_BATCHES = 5, /* duplicates are known this far back (KIP-98) */
     MILL_LOG_NAME_MAX = 249,
     MILL_LOG_MESSAGE_BYTES = 160,
+    MILL_LOG_CODEC_ANY = 255, /* compression.type=producer: as it came */
+    MILL_LOG_PARKED_MAX = 64, /* appends that wait for the store to look inside, per core */
 };
 
 /* What the log needs to know of a topic; the core copies it from the map and updates it on change.
@@ -45,7 +47,7 @@ struct mill_log_settings {
     int32_t segment_index_bytes;
     bool append_time;
     bool compact;
-    uint8_t compression; /* 255: keep the producer's; else enum mill_codec */
+    uint8_t compression; /* MILL_LOG_CODEC_ANY, or enum mill_codec: stored with it */
 };
 
 struct mill_log_limits {
@@ -87,7 +89,8 @@ struct mill_log_watch {
     uint32_t reason;                  /* enum mill_log_watch_reason, set when fired */
     void *user;
     struct mill_log_watch **head; /* the log's own: list it is on ... */
-    uint64_t target_bytes;        /* ... and position in the partition's byte stream it waits for */
+    uint64_t target_bytes;        /* ... position in the partition's byte stream it waits for ... */
+    uint64_t ticket;              /* ... and its parked append, 0 none: begin with 0 */
 };
 
 enum mill_log_watch_reason {
@@ -186,11 +189,17 @@ struct mill_append_result {
  * uncompressed batch, producer state, offsets and epoch stamped, length published.
  * ret: 0 result is final (error in it, or appended); -EAGAIN no extent or dirty limit: nothing
  * changed, call again later (the caller stops reading that connection); -EINPROGRESS parked: a
- * worker must look inside the batch first (compacted topic, recompression): call again with the
- * same arguments after `watch` fires. O(bytes). */
+ * worker must look inside the batch first (compacted topic, recompression), or an earlier batch of
+ * the partition waits for that. The batch was copied, its bytes are not read again, and it will be
+ * appended in the order of these calls: call again with the same watch after it fired for the
+ * result, or mill_log_abandon. watch may be NULL where nothing is parked. O(bytes). */
 int mill_log_append(struct mill_partition *partition, const struct mill_append *append,
                     struct mill_now now, struct mill_log_watch *watch,
                     struct mill_append_result *ret_result) MILL_WARN_UNUSED;
+
+/* The result of a parked append is no longer wanted; it is appended all the same, as any request
+ * that was received whole. No effect on a watch that is not of one. */
+void mill_log_abandon(struct mill_log *log, struct mill_log_watch *watch);
 
 /* Takes an extent for the core's own passing use: what the log keeps of written bytes gives way to
  * it. ret: 0; -EAGAIN no memory now; -EFBIG larger than any extent. Freed by mill_extent_free. */
@@ -267,6 +276,9 @@ struct mill_log_stats {
     uint64_t bytes_out;
     uint64_t batches_in;
     uint64_t batches_refused;
+    uint64_t batches_inspected;
+    uint64_t batches_recompressed;
+    uint64_t parked_full;
     uint64_t dirty_bytes;
     uint64_t dirty_full;
     uint64_t cold_reads;

@@ -116,7 +116,9 @@ struct mill_partition {
     uint32_t hint;   /* extent of the last read */
     uint32_t post;   /* extent with the first bytes not yet posted, MILL_LOG_NONE none */
     uint32_t producers;
-    uint32_t cold_count; /* cold reads under way */
+    uint32_t cold_count;   /* cold reads under way */
+    uint32_t parked_first; /* appends that wait, oldest first, MILL_LOG_NONE none */
+    uint32_t parked_last;
     uint64_t used_ns;
     uint64_t unsynced_ns; /* when the oldest unsynced append came, 0 none */
     int64_t cold_failed;  /* offset whose cold read failed, -1 none */
@@ -173,6 +175,35 @@ struct log_time {
     uint64_t done_ns;
 };
 
+struct log_check {
+    enum mill_kerr error;
+    int32_t bad_record;
+    const char *message;
+    int64_t max_timestamp; /* of the records walked */
+    bool walked;           /* a store has done that: nothing is looked at again */
+};
+
+enum log_parked_state {
+    LOG_PARKED_FREE,
+    LOG_PARKED_WANTED, /* the store is to be asked */
+    LOG_PARKED_POSTED, /* the store reads and writes the extent */
+    LOG_PARKED_READY,  /* waits for those before it, or for memory */
+    LOG_PARKED_DONE,   /* out of the queue: its caller has to fetch the result */
+};
+
+/* An append between its first call and its result. The batch lies in an extent of its own, its CRC
+ * was right. */
+struct log_parked {
+    struct mill_partition *partition;
+    struct mill_log_watch *watch; /* the caller's, NULL when it gave up */
+    uint64_t ticket;              /* a serial number and this entry's index */
+    uint32_t next;                /* the partition's next younger one */
+    enum log_parked_state state;
+    uint32_t extent;
+    struct log_check check; /* of the header, then of the store's look */
+    struct mill_append_result result;
+};
+
 struct mill_log {
     struct mill_log_config config;
     struct mill_log_stats stats;
@@ -187,6 +218,7 @@ struct mill_log {
     struct log_producers producers;
     struct log_cold cold[MILL_LOG_COLD_MAX];
     struct log_time time[MILL_LOG_TIME_MAX];
+    struct log_parked parked[MILL_LOG_PARKED_MAX];
     struct log_node lru;
     struct log_node todo;
     struct log_node sync;
@@ -197,6 +229,10 @@ struct mill_log {
     uint32_t cold_under_way;
     uint32_t time_under_way; /* wanted or posted */
     uint32_t time_used;      /* slots that are not free */
+    uint32_t parked_count;   /* in queues: neither free nor done */
+    bool parked_starved;     /* one waits for memory */
+    uint64_t parked_bytes;   /* of their extents */
+    uint64_t parked_serial;
 };
 
 static inline void log_list_init(struct log_node *head)
@@ -272,23 +308,98 @@ void mill_log_producers_drop(struct mill_partition *partition);
 /* Looks at a few entries and forgets expired ones. */
 void mill_log_producers_sweep(struct mill_log *log);
 
-/* --- records.c ----------------------------------------------------------------------------------
+/* --- append.c -----------------------------------------------------------------------------------
  */
 
-struct log_check {
-    enum mill_kerr error;
-    int32_t bad_record;
-    const char *message;
-    int64_t max_timestamp; /* of the records walked */
-};
+/* What parked.c shares with an append at once. */
+void mill_log_append_refuse(struct mill_partition *partition, const struct log_check *check,
+                            struct mill_append_result *result);
+/* The partition's own reasons to take nothing now. */
+static inline bool mill_log_append_refuses(const struct mill_partition *partition,
+                                           struct log_check *check)
+{
+    *check = (struct log_check){.bad_record = -1, .message = ""};
+    if (partition->state == MILL_LOG_FAILED || partition->full) {
+        check->error = MILL_KERR_KAFKA_STORAGE_ERROR;
+        check->message = partition->full ? "the disk is full" : "the log directory has failed";
+        return true;
+    }
+    if (partition->state != MILL_LOG_SERVING) {
+        check->error = MILL_KERR_NOT_LEADER_OR_FOLLOWER;
+        return true;
+    }
+    return false;
+}
+
+/* ret: true when so many bytes may become dirty now. One batch may always, when nothing else is. */
+static inline bool mill_log_dirty_room(const struct mill_log *log, uint32_t size_bytes)
+{
+    uint64_t used = log->stats.dirty_bytes + log->parked_bytes;
+#ifdef MILL_MUTANT_LOG_PARKED_UNCOUNTED
+    used = log->stats.dirty_bytes;
+#endif
+    return used == 0 || used + size_bytes <= log->config.limits.dirty_max_bytes;
+}
+
+void mill_log_append_corrupt(struct mill_partition *partition, struct log_check *check,
+                             struct mill_append_result *result);
+/* Copies a batch whose header is good behind the partition's last one, with its CRC, and appends it
+ * or refuses it. ret: 0, -EAGAIN no extent: nothing changed. */
+int mill_log_append_place(struct mill_partition *partition, const struct mill_append *append,
+                          struct mill_batch *batch, struct mill_now now, struct log_check *check,
+                          struct mill_append_result *result) MILL_WARN_UNUSED;
+
+/* --- parked.c -----------------------------------------------------------------------------------
+ */
+
+/* Only a look inside tells whether, or as what, the batch may be stored. */
+static inline bool mill_log_needs_look(const struct mill_log_settings *settings,
+                                       const struct mill_batch *batch)
+{
+    enum mill_codec codec = mill_batch_codec(batch);
+#ifdef MILL_MUTANT_LOG_KEYS_UNSEEN
+    return settings->compression != MILL_LOG_CODEC_ANY && settings->compression != codec;
+#endif
+    return !(batch->attributes & MILL_BATCH_CONTROL) &&
+           ((settings->compression != MILL_LOG_CODEC_ANY && settings->compression != codec) ||
+            (settings->compact && codec != MILL_CODEC_NONE));
+}
+
+/* Behind one that waits every batch waits: appends of a partition keep their order. */
+static inline bool mill_log_parks(const struct mill_partition *partition,
+                                  const struct mill_batch *batch)
+{
+#ifdef MILL_MUTANT_LOG_PARKED_OVERTAKE
+    return mill_log_needs_look(&partition->settings, batch);
+#endif
+    return partition->parked_first != MILL_LOG_NONE ||
+           mill_log_needs_look(&partition->settings, batch);
+}
+
+/* Parks an append whose header is good. ret: as mill_log_append. */
+int mill_log_park(struct mill_partition *partition, const struct mill_append *append,
+                  struct mill_batch *batch, struct log_check *check, struct mill_log_watch *watch,
+                  struct mill_append_result *ret_result) MILL_WARN_UNUSED;
+/* The second call of a parked append. ret: 0, -EINPROGRESS. */
+int mill_log_parked_fetch(struct mill_partition *partition, struct mill_log_watch *watch,
+                          struct mill_append_result *ret_result) MILL_WARN_UNUSED;
+/* Asks the store for what this partition's queue needs. ret: false when the ring is full. */
+bool mill_log_parked_post(struct mill_partition *partition);
+void mill_log_parked_take(struct mill_log *log, const struct mill_link_inspected *from);
+/* Ends every append whose turn it is. ret: work done. */
+uint32_t mill_log_parked_run(struct mill_log *log);
+
+/* --- records.c ----------------------------------------------------------------------------------
+ */
 
 /* Checks what the header alone tells; bytes is the header, size_bytes the whole. */
 void mill_log_check_header(const struct mill_partition *partition, const struct mill_append *append,
                            const uint8_t *header, uint32_t header_bytes, struct mill_now now,
                            struct mill_batch *ret_batch, struct log_check *ret_check);
-/* Walks the records of an uncompressed batch that lies in one piece. */
-void mill_log_check_records(const struct mill_partition *partition, const struct mill_batch *batch,
-                            const uint8_t *bytes, struct mill_now now, struct log_check *ret_check);
+/* Walks the records of a batch, decompressed and in one piece, size_bytes of them. Any thread. */
+void mill_log_check_records(const struct mill_log_settings *settings,
+                            const struct mill_batch *batch, const uint8_t *records,
+                            uint32_t size_bytes, int64_t wall_ms, struct log_check *ret_check);
 
 /* --- watch.c ------------------------------------------------------------------------------------
  */
@@ -300,6 +411,8 @@ void mill_log_watches_run(struct mill_partition *partition);
 void mill_log_watches_fire(struct mill_partition *partition, struct mill_log_watch **head,
                            enum mill_log_watch_reason reason);
 void mill_log_watches_changed(struct mill_partition *partition);
+/* Takes one off its list and tells its caller. */
+void mill_log_watch_fire(struct mill_log_watch *watch, enum mill_log_watch_reason reason);
 
 /* --- epochs.c -----------------------------------------------------------------------------------
  */
@@ -322,6 +435,8 @@ bool mill_log_release(struct mill_partition *partition);
  */
 /* Posts what partitions want; takes the store's answers. ret: work done. */
 uint32_t mill_log_post(struct mill_log *log);
+/* Room for a message to the store, zeroed but for its head. ret: NULL: the ring is full. */
+void *mill_log_link_claim(struct mill_partition *partition, uint32_t kind, uint32_t size_bytes);
 uint32_t mill_log_take(struct mill_log *log);
 void mill_log_time_free(struct mill_log *log, struct log_time *look);
 

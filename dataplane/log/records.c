@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a leader checks of a client's batch: the header, and the records of an uncompressed one.
- * Pure but for reading the partition's settings. Answers follow Kafka 4.4; where they differ,
- * docs/differences.md says so. ref: KIP-98 (batch v2), KIP-467 (record errors) */
+/* What a leader checks of a client's batch: the header, and the records when they are plain or were
+ * made so. Pure; a store checks records on its own thread. Answers follow Kafka 4.4; where they
+ * differ, docs/differences.md says so. ref: KIP-98 (batch v2), KIP-467 (record errors) */
 #include "dataplane/log/log_types.h"
 
 enum {
@@ -126,13 +126,12 @@ void mill_log_check_header(const struct mill_partition *partition, const struct 
     }
 }
 
-void mill_log_check_records(const struct mill_partition *partition, const struct mill_batch *batch,
-                            const uint8_t *bytes, struct mill_now now, struct log_check *ret_check)
+void mill_log_check_records(const struct mill_log_settings *settings,
+                            const struct mill_batch *batch, const uint8_t *records,
+                            uint32_t size_bytes, int64_t wall_ms, struct log_check *ret_check)
 {
     struct mill_buf buf;
-    struct mill_cursor at =
-        mill_cursor_over(&buf, bytes + MILL_BATCH_HEADER_BYTES,
-                         mill_batch_size_bytes(batch) - MILL_BATCH_HEADER_BYTES);
+    struct mill_cursor at = mill_cursor_over(&buf, records, size_bytes);
     int64_t max = NO_TIMESTAMP;
     for (int32_t i = 0; i < batch->records_count; i++) {
         struct mill_record record;
@@ -146,13 +145,13 @@ void mill_log_check_records(const struct mill_partition *partition, const struct
             refuse(ret_check, MILL_KERR_INVALID_RECORD, "offset deltas must be 0, 1, 2, ...");
             return;
         }
-        if (partition->settings.compact && record.key_length < 0) {
+        if (settings->compact && record.key_length < 0) {
             refuse(ret_check, MILL_KERR_INVALID_RECORD,
                    "a compacted topic needs a key in each record");
             return;
         }
         if (__builtin_add_overflow(batch->base_timestamp, record.timestamp_delta, &timestamp) ||
-            time_refused(&partition->settings, timestamp, now.wall_ms)) {
+            time_refused(settings, timestamp, wall_ms)) {
             refuse(ret_check, MILL_KERR_INVALID_TIMESTAMP,
                    "a timestamp is out of the topic's range");
             return;

@@ -3,12 +3,12 @@
  * store answers; a partition is named by its slot in the log and the slot's generation, so that an
  * answer for a partition that is gone is dropped.
  *
- *   log   OPEN  WRITE  EPOCHS  SETTINGS  READ  TIME  DELETE  ->  store
- *   store PRODUCER* EPOCH* OPENED  WRITTEN  READ_DONE  TIME_DONE  GONE  FAILED  ->  log
+ *   log   OPEN  WRITE  EPOCHS  SETTINGS  READ  TIME  INSPECT  DELETE  ->  store
+ *   store PRODUCER* OPENED  WRITTEN  READ_DONE  TIME_DONE  INSPECTED  GONE  FAILED  ->  log
  *
  * At most one WRITE per partition is under way: what is appended meanwhile goes with the next, so
  * that writes and syncs are grouped by themselves. The store reads extents in place: the log frees
- * none that a WRITE or READ names before its answer.
+ * none that a WRITE, READ or INSPECT names before its answer.
  */
 #ifndef MILL_DATAPLANE_STORE_LINK_H
 #define MILL_DATAPLANE_STORE_LINK_H
@@ -28,6 +28,7 @@ enum mill_link_kind {
     MILL_LINK_READ,
     MILL_LINK_TIME,
     MILL_LINK_DELETE,
+    MILL_LINK_INSPECT,
     MILL_LINK_PRODUCER = 32,
     MILL_LINK_OPENED,
     MILL_LINK_WRITTEN,
@@ -35,6 +36,7 @@ enum mill_link_kind {
     MILL_LINK_TIME_DONE,
     MILL_LINK_GONE,
     MILL_LINK_FAILED,
+    MILL_LINK_INSPECTED,
 };
 
 struct mill_link_head {
@@ -113,6 +115,29 @@ struct mill_link_time_done {
     int32_t status;
     int64_t offset; /* -1 no match */
     int64_t timestamp;
+};
+
+/* Looks inside a batch before it is appended: decompresses (bounded), checks each record, and
+ * writes the batch in the topic's codec over the given one. Needs no partition of the store's. */
+struct mill_link_inspect {
+    struct mill_link_head head;
+    uint32_t request;
+    uint32_t extent;
+    uint32_t room_bytes; /* of the extent */
+    int64_t wall_ms;     /* clock for the range of create times */
+    struct mill_log_settings settings;
+};
+
+struct mill_link_inspected {
+    struct mill_link_head head;
+    uint32_t request;
+    int32_t status;      /* 0; -EMSGSIZE needs an extent of size_bytes, -ENOMEM: nothing changed */
+    uint32_t size_bytes; /* of the batch now */
+    int32_t error;       /* enum mill_kerr: refused, nothing changed */
+    int32_t bad_record;
+    bool recompressed;
+    int64_t max_timestamp;
+    const char *message; /* a literal */
 };
 
 /* One batch of a producer, oldest first, newest producers last; at most five per producer. */

@@ -39,7 +39,7 @@ void mill_log_unwatch(struct mill_log_watch *watch)
     watch->head = NULL;
 }
 
-static void fire(struct mill_log_watch *watch, enum mill_log_watch_reason reason)
+void mill_log_watch_fire(struct mill_log_watch *watch, enum mill_log_watch_reason reason)
 {
     struct mill_log *log = watch->partition->log;
     mill_log_unwatch(watch);
@@ -100,7 +100,7 @@ void mill_log_watches_run(struct mill_partition *partition)
     while (watch) {
         struct mill_log_watch *next = watch->next;
         if (data_ready(partition, watch)) {
-            fire(watch, MILL_WATCH_DATA);
+            mill_log_watch_fire(watch, MILL_WATCH_DATA);
         }
         watch = next;
     }
@@ -108,7 +108,7 @@ void mill_log_watches_run(struct mill_partition *partition)
     while (watch) {
         struct mill_log_watch *next = watch->next;
         if (partition->synced_offset >= watch->offset) {
-            fire(watch, MILL_WATCH_FLUSHED);
+            mill_log_watch_fire(watch, MILL_WATCH_FLUSHED);
         }
         watch = next;
     }
@@ -122,7 +122,7 @@ void mill_log_watches_fire(struct mill_partition *partition, struct mill_log_wat
     struct mill_log_watch *list = *head;
     while (list) {
         struct mill_log_watch *next = list->next;
-        fire(list, reason);
+        mill_log_watch_fire(list, reason);
         list = next;
     }
 }

@@ -5,14 +5,18 @@
 #include "dataplane/store/store_types.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <lz4frame.h>
 #include <snappy-c.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 enum {
+    UNPACK_FIRST_BYTES = 64 << 10, /* first try of mill_unpack, or ... */
+    UNPACK_GUESS = 8,              /* ... so many times the compressed size; each next one more */
     XERIAL_HEADER_BYTES = 16,
     ZLIB_WINDOW_GZIP = 15 + 16,
     ZSTD_WINDOW_LOG_MAX = 27, /* 128 MiB */
@@ -124,6 +128,9 @@ static int64_t zstd(const uint8_t *from, size_t size, uint8_t *to, size_t capaci
         }
     }
     ZSTD_freeDStream(stream);
+    if (ZSTD_isError(hint) && ZSTD_getErrorCode(hint) == ZSTD_error_memory_allocation) {
+        return -ENOMEM;
+    }
     bool good = !ZSTD_isError(hint) && (hint == 0 || out.pos == out.size);
     return good ? (int64_t)out.pos : -EBADMSG;
 }
@@ -145,4 +152,25 @@ int64_t mill_decompress(enum mill_codec codec, const uint8_t *from, size_t size_
         break;
     }
     return -EOPNOTSUPP;
+}
+
+int64_t mill_unpack(enum mill_codec codec, const uint8_t *from, size_t size_bytes,
+                    size_t limit_bytes, uint8_t **ret_bytes)
+{
+    size_t most = limit_bytes + 1; /* so that a full buffer means too many */
+    size_t capacity = MILL_MAX(size_bytes * UNPACK_GUESS, (size_t)UNPACK_FIRST_BYTES);
+    for (;; capacity *= UNPACK_GUESS) {
+        capacity = MILL_MIN(capacity, most);
+        uint8_t *bytes = malloc(capacity);
+        int64_t made = bytes ? mill_decompress(codec, from, size_bytes, bytes, capacity) : -ENOMEM;
+        bool full = made == -EMSGSIZE || made == (int64_t)capacity;
+        if (made >= 0 && !full) {
+            *ret_bytes = bytes;
+            return made;
+        }
+        free(bytes);
+        if (!full || capacity == most) {
+            return full ? -EMSGSIZE : made;
+        }
+    }
 }

@@ -18,15 +18,22 @@
 /* --- answers --------------------------------------------------------------------------------- */
 
 /* Room in the ring was looked at before the request was taken (out_room). */
-static void *tell(struct mill_store *store, const struct store_partition *partition, uint32_t kind,
-                  uint32_t size_bytes)
+static void *tell_of(struct mill_store *store, struct mill_link_head of, uint32_t kind,
+                     uint32_t size_bytes)
 {
     struct mill_link_head *head = mill_ring_claim(&store->config.out, kind, size_bytes);
     MILL_ASSERT(head != NULL);
     memset(head, 0, size_bytes);
-    *head = (struct mill_link_head){.slot = partition->slot, .generation = partition->generation};
+    *head = of;
     store->told = true;
     return head;
+}
+
+static void *tell(struct mill_store *store, const struct store_partition *partition, uint32_t kind,
+                  uint32_t size_bytes)
+{
+    struct mill_link_head of = {.slot = partition->slot, .generation = partition->generation};
+    return tell_of(store, of, kind, size_bytes);
 }
 
 /* One request leads to few answers; fencing tells each partition on its own and looks again. */
@@ -386,6 +393,16 @@ static void take_time(struct mill_store *store, struct store_partition *partitio
     to->timestamp = timestamp;
 }
 
+/* Needs nothing of a partition: one that is gone gets its answer too. */
+static void take_inspect(struct mill_store *store, const struct mill_link_inspect *ask)
+{
+    struct mill_link_inspected answer;
+    mill_store_inspect(store, ask, &answer);
+    struct mill_link_inspected *to = tell_of(store, ask->head, MILL_LINK_INSPECTED, sizeof(*to));
+    answer.head = to->head;
+    *to = answer;
+}
+
 /* --- checkpoints ----------------------------------------------------------------------------- */
 
 /* Notes for the checkpoints how far the partition is synced. ret: false: not everything of it is as
@@ -510,6 +527,10 @@ static void take_one(struct mill_store *store, uint32_t kind, const void *messag
     struct store_partition *partition = partition_at(store, message);
     if (kind == MILL_LINK_OPEN) {
         take_open(store, message, now);
+        return;
+    }
+    if (kind == MILL_LINK_INSPECT) {
+        take_inspect(store, message);
         return;
     }
     if (!partition) {

@@ -14,6 +14,13 @@
 #include "hugepages/arena.h"
 #include "hugepages/ring.h"
 
+enum {
+    /* What a batch may hold when it is decompressed: this many times max.message.bytes, and no more
+     * than a worker takes memory for at once. */
+    MILL_STORE_PLAIN_PER_MESSAGE = 64,
+    MILL_STORE_PLAIN_MAX_BYTES = 64 << 20,
+};
+
 struct mill_store;
 
 struct mill_store_config {

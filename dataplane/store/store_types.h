@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 
 #include "base/compiler.h"
+#include "dataplane/log/log_types.h"
 #include "dataplane/log/store_link.h"
 #include "dataplane/store/store.h"
 
@@ -29,7 +30,6 @@ enum {
     STORE_DIR_PATH_BYTES = 900,
     STORE_PARTITION_PATH_BYTES = STORE_DIR_PATH_BYTES + 1 + MILL_LOG_NAME_MAX + 12,
     STORE_PATH_BYTES = STORE_PARTITION_PATH_BYTES + 80,
-    STORE_DECOMPRESS_MAX = 64 << 20,         /* output of one batch */
     STORE_NAME_MAX = MILL_LOG_NAME_MAX + 60, /* of a partition's directory, with what is added */
     STORE_SNAPSHOT_NAME_BYTES = 32,
     STORE_UNKNOWN_TOLD = 8, /* files of others that are named at start, per directory */
@@ -357,8 +357,28 @@ int mill_store_find_time(struct mill_store *store, struct store_partition *parti
  */
 
 /* Decompresses a batch's records, at most capacity bytes of them. ret: bytes made (capacity: there
- * may be more), -EBADMSG a broken stream, -EOPNOTSUPP. */
+ * may be more), -EMSGSIZE more than capacity, -EBADMSG a broken stream, -ENOMEM, -EOPNOTSUPP. */
 int64_t mill_decompress(enum mill_codec codec, const uint8_t *from, size_t size_bytes, uint8_t *to,
                         size_t capacity) MILL_WARN_UNUSED;
+/* The same into new memory of what is needed, at most limit_bytes of records. ret: bytes made, in
+ * *ret_bytes, which the caller frees; -EMSGSIZE more than the limit, else as above. */
+int64_t mill_unpack(enum mill_codec codec, const uint8_t *from, size_t size_bytes,
+                    size_t limit_bytes, uint8_t **ret_bytes) MILL_WARN_UNUSED;
+
+/* --- compress.c ---------------------------------------------------------------------------------
+ */
+
+/* Most bytes that size_bytes can become. */
+size_t mill_compress_bound(enum mill_codec codec, size_t size_bytes);
+/* capacity is at least the bound. ret: bytes made, -errno. */
+int64_t mill_compress(enum mill_codec codec, const uint8_t *from, size_t size_bytes, uint8_t *to,
+                      size_t capacity) MILL_WARN_UNUSED;
+
+/* --- inspect.c ----------------------------------------------------------------------------------
+ */
+
+/* Looks inside a batch (store_link.h); all of the answer but its head is set. */
+void mill_store_inspect(const struct mill_store *store, const struct mill_link_inspect *ask,
+                        struct mill_link_inspected *ret_answer);
 
 #endif

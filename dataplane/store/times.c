@@ -75,10 +75,8 @@ static int batch_find(struct mill_store *store, int file, const struct find *fin
     const uint8_t *records = bytes;
     int64_t made = packed;
     if (r == 0 && mill_batch_codec(batch) != MILL_CODEC_NONE) {
-        plain = malloc(STORE_DECOMPRESS_MAX);
-        made = plain ? mill_decompress(mill_batch_codec(batch), bytes, packed, plain,
-                                       STORE_DECOMPRESS_MAX)
-                     : -ENOMEM;
+        made =
+            mill_unpack(mill_batch_codec(batch), bytes, packed, MILL_STORE_PLAIN_MAX_BYTES, &plain);
         records = plain;
     }
     if (r == 0 && made >= 0) {

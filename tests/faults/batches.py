@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Each wrong value of each field of a record batch: the answer given, the log end unchanged after an error;
-after a correction the stored batch and its CRC are right."""
+after a correction the stored batch and its CRC are right. What is inside of compressed batches, where a topic's
+policy or codec makes the broker look: refused, or stored in the topic's codec, as other libraries and a stock
+client read it from the file and from the broker."""
 import struct
 
+import confluent_kafka
+
 from lib.broker import Broker
+from lib.codecs import GZIP, LZ4, NAMES, NONE as PLAIN, PACKERS, SNAPPY, ZSTD, stored_batches
 from lib.wire import Client, batch, crc32c, record, varint
 
 NONE, CORRUPT, TOO_LARGE, INVALID_TIMESTAMP = 0, 2, 10, 32
+TIMESTAMP = 1_700_000_000_000  # of lib.wire's batches
 OUT_OF_ORDER, BAD_EPOCH, TXN_ID, TXN_STATE, BAD_CODEC, INVALID_RECORD = 45, 47, 53, 48, 76, 87
 
 
@@ -119,6 +125,131 @@ def sequences(client, topic):
     assert client.end_offset(topic, 0)[2] == end + 2 + 1 + 2 + 3 + 1
 
 
+def packed(codec, pack, values, keys=True, records=None, **fields):
+    """A compressed batch of these values; record i is i milliseconds after the first."""
+    plain = records if records is not None else b"".join(
+        record(i, value, b"k%d" % i if keys else None, timestamp_delta=i)
+        for i, value in enumerate(values))
+    return plain, batch(values=values, records=pack(plain), attributes=codec,
+                        max_timestamp=TIMESTAMP + len(values) - 1, **fields)
+
+
+def read_back(address, topic, count):
+    """Values of the partition as librdkafka reads them."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "unused",
+                                         "enable.auto.commit": False, "check.crcs": True})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    values = []
+    while len(values) < count:
+        messages = consumer.consume(count - len(values), 20)
+        assert messages, f"{topic}: {len(values)} of {count} values came"
+        for message in messages:
+            assert not message.error(), message.error()
+            assert message.offset() == len(values), (topic, message.offset(), len(values))
+            values.append(message.value())
+    consumer.close()
+    return values
+
+
+def topic_codecs(broker, client):
+    """Each topic codec with each codec of a client: what the file holds, what a stock client reads, and
+    where a time inside of the batch leads."""
+    for target, name in enumerate(NAMES):
+        topic = f"codec-{name}"
+        broker.millrace("topic", "create", topic, "--config", f"compression.type={name}")
+        sent, values = [], []
+        for number, (_, codec, pack) in enumerate(PACKERS):
+            mine = [b"%d-%d-" % (number, i) + b"v" * 500 for i in range(20)]
+            sent.append(packed(codec, pack, mine, producer_id=5, producer_epoch=1,
+                               base_sequence=20 * number))
+            error, base, _, _ = client.produce(topic, 0, sent[-1][1])
+            assert (error, base) == (0, len(values)), (topic, number, error, base)
+            values += mine
+        again = client.produce(topic, 0, sent[-1][1])
+        assert again[:2] == (0, len(values) - 20), f"{topic}: a duplicate's own offset, not {again}"
+        got = stored_batches(broker.log_dir, topic, len(values))
+        assert len(got) == len(PACKERS)
+        for number, (one, (plain, _)) in enumerate(zip(got, sent)):
+            what = f"{topic}, batch {number}"
+            assert one.attributes == target and one.crc_right, f"{what}: {one.attributes}"
+            assert one.records == plain, f"{what}: other records"
+            assert (one.base_offset, one.last_delta, one.count) == (20 * number, 19, 20), what
+            assert (one.base_timestamp, one.max_timestamp) == (TIMESTAMP, TIMESTAMP + 19), what
+            assert (one.producer_id, one.producer_epoch, one.base_sequence) == (5, 1, 20 * number), what
+        assert read_back(broker.address("LOCAL"), topic, len(values)) == values
+        assert client.end_offset(topic, 0, TIMESTAMP + 7) == (0, TIMESTAMP + 7, 7)
+        error = client.fetch(topic, 0, 0)[0]
+        assert error == (BAD_CODEC if target == ZSTD else 0), f"{topic}: {error} for an old reader"
+        print(f"{topic}: {len(got)} batches stored as {name}")
+
+
+def stock_producers(broker):
+    """librdkafka's own batches, in each of its codecs, into each topic codec and a compacted topic."""
+    kinds = [(f"stock-{name}", f"compression.type={name}", codec) for codec, name in enumerate(NAMES)]
+    kinds.append(("stock-compacted", "cleanup.policy=compact", None))
+    for topic, config, target in kinds:
+        broker.millrace("topic", "create", topic, "--config", config)
+        values = []
+        for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+            producer = confluent_kafka.Producer({
+                "bootstrap.servers": broker.address("LOCAL"), "compression.type": codec,
+                "enable.idempotence": True, "linger.ms": 5})
+            for i in range(300):
+                values.append(b"%s %d " % (codec.encode(), i) + b"x" * (i * 37 % 900))
+                producer.produce(topic, value=values[-1], key=b"%d" % i, partition=0)
+            assert producer.flush(30) == 0
+        got = stored_batches(broker.log_dir, topic, len(values))
+        assert all(one.crc_right for one in got)
+        assert target is None or {one.codec for one in got} == {target}, topic
+        assert target is not None or {one.codec for one in got} == {PLAIN, GZIP, SNAPPY, LZ4, ZSTD}
+        assert read_back(broker.address("LOCAL"), topic, len(values)) == values
+        print(f"{topic}: {len(values)} records of a stock client, {len(got)} batches")
+
+
+def insides(broker, client):
+    """What is refused for what is inside, where the broker has to look."""
+    broker.millrace("topic", "create", "compacted", "--config", "cleanup.policy=compact",
+                    "--config", "max.message.bytes=100000")
+    broker.millrace("topic", "create", "unlooked")
+    mine = [b"a", b"b"]
+    for name, codec, pack in PACKERS:
+        end = client.end_offset("compacted", 0)[2]
+        _, keyless = packed(codec, pack, mine, keys=False)
+        _, deltas = packed(codec, pack, mine, records=record(0, b"a", b"k") + record(2, b"b", b"k"))
+        _, fewer = packed(codec, pack, mine, records=record(0, b"a", b"k"))
+        cases = [("keyless", keyless), ("deltas 0, 2", deltas), ("one record of two", fewer)]
+        if codec != PLAIN:
+            cases.append(("broken stream", packed(codec, lambda data, pack=pack: pack(data)[:-3],
+                                                  mine)[1]))
+        for what, data in cases:
+            answer = client.produce("compacted", 0, data)
+            assert answer[:2] == (INVALID_RECORD, -1), f"{name}, {what}: {answer}"
+        if codec in (GZIP, LZ4, ZSTD):  # the others shrink too little
+            bomb = packed(codec, pack, [b"\0" * 7_000_000])[1]
+            assert len(bomb) < 100_000
+            answer = client.produce("compacted", 0, bomb)
+            assert answer[:2] == (TOO_LARGE, -1), f"{name}, bomb: {answer}"
+        assert client.end_offset("compacted", 0)[2] == end, f"{name}: the log end moved"
+        assert client.produce("compacted", 0, packed(codec, pack, mine)[1])[:2] == (0, end), name
+        if codec != PLAIN:
+            # Taken on its header where nothing needs the look: docs/differences.md.
+            assert client.produce("unlooked", 0, deltas)[0] == 0, name
+    # Stored plain, it would be larger than the topic allows.
+    broker.millrace("topic", "create", "small", "--config", "compression.type=uncompressed",
+                    "--config", "max.message.bytes=100000")
+    answer = client.produce("small", 0, packed(ZSTD, PACKERS[-1][2], [b"\0" * 200_000])[1])
+    assert answer[0] == TOO_LARGE, answer
+    # The broker's time goes into what it recompresses.
+    broker.millrace("topic", "create", "stamped-zstd", "--config", "compression.type=zstd",
+                    "--config", "message.timestamp.type=LogAppendTime")
+    error, base, stamp, _ = client.produce("stamped-zstd", 0, packed(GZIP, PACKERS[1][2], mine)[1])
+    assert (error, base) == (0, 0) and stamp > TIMESTAMP
+    one = stored_batches(broker.log_dir, "stamped-zstd", 2)[0]
+    assert one.crc_right and (one.attributes, one.max_timestamp) == (ZSTD | 8, stamp)
+    assert client.end_offset("stamped-zstd", 0, stamp) == (0, stamp, 0)
+    print("inside of compressed batches: keys, deltas, counts, streams and bombs judged")
+
+
 def main():
     settings = {"log.message.timestamp.after.max.ms": "3600000"}
     with Broker(nic=False, settings=settings) as broker:
@@ -132,8 +263,11 @@ def main():
             corrected(client, "batches")
             append_time(client, "stamped")
             sequences(client, "sequences")
+            insides(broker, client)
+            topic_codecs(broker, client)
             zstd = client.produce("batches", 0, batch(attributes=4), version=3)
             assert zstd[0] == BAD_CODEC, zstd
+        stock_producers(broker)
     print(f"{count} wrong batches refused as told, the log end unchanged; corrections sum right")
 
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: whatever the order of turns, the sizes of buffers, the pace of readers, crashes and stops:
  * what was acknowledged is there, once, in order, unchanged; and every loan comes back. Method: a
- * data plane on virtual time (world.h), one idempotent producer per partition that sends each batch
- * again when its connection or the broker died, all from one seed. test_broker [SEED]     one seed
- * in place of the usual ones
+ * data plane on virtual time (world.h), one idempotent producer per partition that sends each
+ * batch, in any codec, again when its connection or the broker died, to a topic that takes them as
+ * they are, looks into them or recompresses them, all from one seed. test_broker [SEED]     one
+ * seed in place of the usual ones
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "dataplane/core/core_types.h"
 #include "tests/sim/world.h"
 
 enum {
@@ -23,10 +25,26 @@ enum {
 
 static const char topic[] = "sim";
 
+/* What the topic of a seed is like; codec: what its batches must be stored with, -1 any. */
+static const struct {
+    const char *key;
+    const char *value;
+    int codec;
+} kinds[] = {
+    {"segment.bytes", "1048576", -1},
+    {"compression.type", "zstd", MILL_CODEC_ZSTD},
+    {"cleanup.policy", "compact", -1},
+    {"compression.type", "uncompressed", MILL_CODEC_NONE},
+    {"compression.type", "gzip", MILL_CODEC_GZIP},
+    {"compression.type", "snappy", MILL_CODEC_SNAPPY},
+    {"compression.type", "lz4", MILL_CODEC_LZ4},
+};
+
 struct worker {
     struct world_client client;
     int32_t partition;
     int64_t producer_id;
+    int stored_codec; /* kinds */
     uint64_t acked_batches;
     uint64_t sent_batches; /* on this connection */
     bool connected;
@@ -72,6 +90,7 @@ static void worker_step(struct world *world, struct worker *worker)
     if (worker->sent_batches < worker->acked_batches + IN_FLIGHT_MAX &&
         mill_random_below(&world->random, 4) == 0) {
         uint64_t batch = worker->sent_batches++;
+        worker->client.codec = (enum mill_codec)mill_random_below(&world->random, MILL_CODEC_COUNT);
         world_produce_send(&worker->client, topic, worker->partition, worker->producer_id,
                            (int32_t)(batch * VALUES_PER_BATCH), batch * VALUES_PER_BATCH,
                            VALUES_PER_BATCH, padding_of(batch));
@@ -89,8 +108,8 @@ static void check_partition(struct world *world, const struct worker *worker)
         uint64_t count;
         int16_t error;
         uint32_t limit = 1000 + mill_random_below(&world->random, 200000);
-        int64_t next =
-            world_fetch(&reader, topic, worker->partition, offset, limit, &first, &count, &error);
+        int64_t next = world_fetch(&reader, topic, worker->partition, offset, limit,
+                                   worker->stored_codec, &first, &count, &error);
         MILL_ASSERT_EQ(error, 0);
         if (count == 0) {
             break;
@@ -147,10 +166,12 @@ static void run_seed(uint64_t seed, uint32_t cores)
     struct worker workers[PARTITIONS];
     memset(workers, 0, sizeof(workers));
     world_open(&world, cores, seed);
-    world_topic(&world, topic, PARTITIONS, "segment.bytes", "1048576");
+    uint32_t kind = (uint32_t)(seed % MILL_COUNT_OF(kinds));
+    world_topic(&world, topic, PARTITIONS, kinds[kind].key, kinds[kind].value);
     for (int32_t i = 0; i < PARTITIONS; i++) {
         workers[i].partition = i;
         workers[i].producer_id = 100 + i;
+        workers[i].stored_codec = kinds[kind].codec;
     }
     for (uint32_t round = 0; round < ROUNDS; round++) {
         for (uint32_t turn = 0; turn < TURNS_PER_ROUND; turn++) {
@@ -160,6 +181,7 @@ static void run_seed(uint64_t seed, uint32_t cores)
         disturb(&world, workers);
     }
     uint64_t acked = 0;
+    uint64_t looked = 0;
     for (uint32_t i = 0; i < PARTITIONS; i++) {
         check_partition(&world, &workers[i]);
         acked += workers[i].acked_batches;
@@ -168,11 +190,16 @@ static void run_seed(uint64_t seed, uint32_t cores)
     world_settle(&world, 10000);
     for (uint32_t i = 0; i < cores; i++) {
         MILL_ASSERT_EQ(world.cores[i].loans.loaned_bytes, 0ull);
+        MILL_ASSERT(mill_log_idle(world.cores[i].core->log));
+        looked += mill_log_stats(world.cores[i].core->log)->batches_inspected;
     }
     MILL_ASSERT_LT(0ull, acked);
+    /* Of this life: the last start may have been a moment ago. */
+    MILL_ASSERT(looked == 0 || kind > 0);
     world_close(&world);
-    printf("seed %llu cores %u: %llu batches acknowledged, all there\n", (unsigned long long)seed,
-           cores, (unsigned long long)acked);
+    printf("seed %llu cores %u %s=%s: %llu batches acknowledged, all there, %llu looked into\n",
+           (unsigned long long)seed, cores, kinds[kind].key, kinds[kind].value,
+           (unsigned long long)acked, (unsigned long long)looked);
 }
 
 int main(int argc, char **argv)

@@ -9,6 +9,7 @@
 
 #include "base/byteorder.h"
 #include "dataplane/core/core_types.h"
+#include "dataplane/log/log_types.h"
 #include "tests/sim/world.h"
 #include "tests/unit/test.h"
 
@@ -58,6 +59,9 @@ static void check_pools(const struct world *world)
         assert_int_equal(core->stage_reserved, 0);
         assert_int_equal(core->staged_now, 0);
         assert_int_equal(world->cores[i].loans.loaned_bytes, 0);
+        for (uint32_t k = 0; k < MILL_LOG_PARKED_MAX; k++) {
+            assert_int_equal(core->log->parked[k].state, LOG_PARKED_FREE);
+        }
         for (uint32_t k = 0; k < world->cores_count; k++) {
             assert_int_equal(core->asks_out[k], 0);
         }
@@ -82,6 +86,77 @@ static void test_produce_connection_dies_frees_request(void **state)
         check_pools(&world);
     }
     world_close(&world);
+}
+
+/* Batches that a worker has to look into: their connection dies before it did, while it does, and
+ * when it has; they are stored all the same. */
+static void test_produce_parked_connection_dies_frees_entries(void **state)
+{
+    MILL_UNUSED(state);
+    enum { TIMES = 12 };
+    struct world world;
+    struct world_client client;
+    uint64_t first;
+    uint64_t values;
+    int16_t error;
+    world_open(&world, 2, 7);
+    world_topic(&world, topic, PARTITIONS, "compression.type", "gzip");
+    for (uint32_t i = 0; i < TIMES; i++) {
+        world.store_stopped = i < TIMES / 2;
+        world_connect(&world, &client, i % 2);
+        world_produce_many_send(&client, topic, PARTITIONS, i, 1, 100);
+        turn(&world, 1 + i);
+        world_disconnect(&client);
+        turn(&world, i);
+        world.store_stopped = false;
+        turn(&world, TURNS_FEW);
+        check_pools(&world);
+    }
+    world_connect(&world, &client, 0);
+    for (int32_t i = 0; i < PARTITIONS; i++) {
+        world_fetch(&client, topic, i, TIMES / 2, 1 << 20, MILL_CODEC_GZIP, &first, &values,
+                    &error);
+        assert_int_equal(error, 0);
+        assert_int_equal(values, TIMES / 2);
+    }
+    world_disconnect(&client);
+    turn(&world, TURNS_FEW);
+    check_pools(&world);
+    world_close(&world);
+}
+
+static void test_produce_parked_topic_is_deleted(void **state)
+{
+    MILL_UNUSED(state);
+    static const uint8_t name[] = {0,   0,   0,   1,   0, 7, 'c',  'o', 'r',
+                                   'n', 'e', 'r', 's', 0, 0, 0x75, 0x30};
+    struct world world;
+    struct world_client client;
+    struct world_client admin;
+    for (uint32_t cores = 1; cores <= 2; cores++) {
+        world_open(&world, cores, 7);
+        world_topic(&world, topic, PARTITIONS, "compression.type", "gzip");
+        world.store_stopped = true;
+        world_connect(&world, &client, 0);
+        world_connect(&world, &admin, cores - 1);
+        world_produce_many_send(&client, topic, PARTITIONS, 0, 1, 100);
+        assert_false(answered(&world, &client, 20));
+        world_send(&admin, 20, 1, name, sizeof(name)); /* DeleteTopics */
+        turn(&world, 50);
+        world.store_stopped = false;
+        assert_true(answered(&world, &client, TURNS_FEW));
+        assert_int_equal(world_produced_read(&client, topic).error,
+                         MILL_KERR_NOT_LEADER_OR_FOLLOWER);
+        assert_true(answered(&world, &admin, TURNS_FEW));
+        world_disconnect(&client);
+        world_disconnect(&admin);
+        turn(&world, TURNS_FEW);
+        check_pools(&world);
+        for (uint32_t i = 0; i < cores; i++) {
+            assert_int_equal(world.cores[i].core->words.partitions, 0);
+        }
+        world_close(&world);
+    }
 }
 
 static void test_fetch_connection_dies_frees_watches(void **state)
@@ -255,7 +330,7 @@ static void test_fetch_partition_not_loaded_returns_storage_error(void **state)
     fclose(file);
     world_crash(&world);
     world_connect(&world, &client, 0);
-    world_fetch(&client, topic, 0, 5, 1000, &first, &values, &error);
+    world_fetch(&client, topic, 0, 5, 1000, -1, &first, &values, &error);
     assert_int_equal(error, MILL_KERR_KAFKA_STORAGE_ERROR);
     world_disconnect(&client);
     world_close(&world);
@@ -408,6 +483,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_produce_connection_dies_frees_request),
+        cmocka_unit_test(test_produce_parked_connection_dies_frees_entries),
+        cmocka_unit_test(test_produce_parked_topic_is_deleted),
         cmocka_unit_test(test_fetch_connection_dies_frees_watches),
         cmocka_unit_test(test_fetch_min_bytes_beyond_limits_answers_early),
         cmocka_unit_test(test_fetch_session_epochs),

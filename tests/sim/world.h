@@ -11,6 +11,7 @@
 #include "control/control.h"
 #include "dataplane/core/core.h"
 #include "dataplane/store/store.h"
+#include "protocol/batch.h"
 #include "tests/sim/mem_stream.h"
 
 enum {
@@ -85,6 +86,8 @@ struct world_client {
     void *send_context;
     uint8_t *answer;       /* WORLD_ANSWER_BYTES */
     uint32_t answer_bytes; /* gathered */
+    enum mill_codec codec; /* of the batches it sends; set after world_connect */
+    bool keyless;          /* their records have no keys */
 };
 
 void world_connect(struct world *world, struct world_client *client, uint32_t core);
@@ -99,7 +102,7 @@ bool world_answer(struct world_client *client, uint32_t *ret_bytes);
  */
 uint32_t world_await(struct world_client *client);
 
-/* Produce v7 and Fetch v7 by hand, independent of the codec. Values are numbered. */
+/* Produce v7 and Fetch v10 by hand, independent of the codec. Values are numbered. */
 struct world_produced {
     int16_t error;
     int64_t base_offset;
@@ -125,10 +128,11 @@ struct world_fetch_options {
 /* Sends a Fetch of partitions_count partitions. */
 void world_fetch_send(struct world_client *client, const char *topic, uint32_t partitions_count,
                       const struct world_fetch_options *options);
-/* Fetches from offset; checks each batch's CRC and each value against its number.
+/* Fetches from offset; checks each batch's CRC, decompresses it, and checks each value against its
+ * number; codec is what every batch must be stored with, -1 any.
  * ret: next offset; *ret_values: how many records; error in *ret_error. */
 int64_t world_fetch(struct world_client *client, const char *topic, int32_t partition,
-                    int64_t offset, uint32_t bytes_max, uint64_t *ret_first_value,
+                    int64_t offset, uint32_t bytes_max, int codec, uint64_t *ret_first_value,
                     uint64_t *ret_values, int16_t *ret_error);
 
 #endif

@@ -5,14 +5,17 @@
 
 #include "base/byteorder.h"
 #include "base/crc32c.h"
+#include "dataplane/store/store_types.h"
 #include "protocol/batch.h"
 #include "tests/sim/world.h"
+#include "tests/unit/store/pack.h"
 
 enum {
     PRODUCE_KEY = 0,
     FETCH_KEY = 1,
     CREATE_TOPICS_KEY = 19,
-    VERSION = 7,
+    PRODUCE_VERSION = 7,
+    FETCH_VERSION = 10, /* the first that may read zstd */
     AWAIT_TURNS = 200000,
     FRAME_BYTES_MAX = 2 << 20,
 };
@@ -178,14 +181,16 @@ void world_topic(struct world *world, const char *name, uint32_t partitions, con
 
 /* --- produce --------------------------------------------------------------------------------- */
 
-static void put_record(struct bytes *to, uint32_t index, uint64_t value, uint32_t padding)
+static void put_record(struct bytes *to, bool keyless, uint32_t index, uint64_t value,
+                       uint32_t padding)
 {
     struct bytes body = bytes_new();
     uint8_t zero = 0;
     put(&body, &zero, 1);
     put_varint(&body, 0);
     put_varint(&body, (int32_t)index);
-    put_varint(&body, -1);
+    put_varint(&body, keyless ? -1 : 1);
+    put(&body, "k", keyless ? 0 : 1);
     put_varint(&body, (int32_t)(8 + padding));
     put64(&body, (int64_t)value);
     for (uint32_t i = 0; i < padding; i++) {
@@ -198,11 +203,25 @@ static void put_record(struct bytes *to, uint32_t index, uint64_t value, uint32_
     free(body.at);
 }
 
-static void put_batch(struct bytes *to, int64_t producer_id, int32_t sequence, uint64_t first,
-                      uint32_t count, uint32_t padding)
+/* Adds records in the client's codec. */
+static void put_packed(struct bytes *to, enum mill_codec codec, const struct bytes *records)
+{
+    for (uint32_t i = 0; i < MILL_COUNT_OF(packers); i++) {
+        if (packers[i].codec == codec) {
+            to->size += (uint32_t)packers[i].pack(to->at + to->size, FRAME_BYTES_MAX - to->size,
+                                                  records->at, records->size);
+            return;
+        }
+    }
+    put(to, records->at, records->size);
+}
+
+static void put_batch(struct bytes *to, const struct world_client *client, int64_t producer_id,
+                      int32_t sequence, uint64_t first, uint32_t count, uint32_t padding)
 {
     struct bytes tail = bytes_new();
-    put16(&tail, 0);
+    struct bytes records = bytes_new();
+    put16(&tail, (int16_t)client->codec);
     put32(&tail, (int32_t)count - 1);
     put64(&tail, 1700000000000);
     put64(&tail, 1700000000000);
@@ -211,8 +230,9 @@ static void put_batch(struct bytes *to, int64_t producer_id, int32_t sequence, u
     put32(&tail, producer_id < 0 ? -1 : sequence);
     put32(&tail, (int32_t)count);
     for (uint32_t i = 0; i < count; i++) {
-        put_record(&tail, i, first + i, padding);
+        put_record(&records, client->keyless, i, first + i, padding);
     }
+    put_packed(&tail, client->codec, &records);
     put64(to, 0);
     put32(to, (int32_t)(tail.size + 9));
     put32(to, -1);
@@ -221,6 +241,7 @@ static void put_batch(struct bytes *to, int64_t producer_id, int32_t sequence, u
     put32(to, (int32_t)mill_crc32c(tail.at, tail.size));
     put(to, tail.at, tail.size);
     free(tail.at);
+    free(records.at);
 }
 
 static void put_produce_head(struct bytes *body, const char *topic, uint32_t partitions_count)
@@ -246,12 +267,12 @@ void world_produce_many_send(struct world_client *client, const char *topic,
 {
     struct bytes batch = bytes_new();
     struct bytes body = bytes_new();
-    put_batch(&batch, -1, -1, first_value, count, padding);
+    put_batch(&batch, client, -1, -1, first_value, count, padding);
     put_produce_head(&body, topic, partitions_count);
     for (uint32_t i = 0; i < partitions_count; i++) {
         put_partition(&body, (int32_t)i, &batch);
     }
-    world_send(client, PRODUCE_KEY, VERSION, body.at, body.size);
+    world_send(client, PRODUCE_KEY, PRODUCE_VERSION, body.at, body.size);
     free(batch.at);
     free(body.at);
 }
@@ -262,10 +283,10 @@ void world_produce_send(struct world_client *client, const char *topic, int32_t 
 {
     struct bytes batch = bytes_new();
     struct bytes body = bytes_new();
-    put_batch(&batch, producer_id, sequence, first_value, count, padding);
+    put_batch(&batch, client, producer_id, sequence, first_value, count, padding);
     put_produce_head(&body, topic, 1);
     put_partition(&body, partition, &batch);
-    world_send(client, PRODUCE_KEY, VERSION, body.at, body.size);
+    world_send(client, PRODUCE_KEY, PRODUCE_VERSION, body.at, body.size);
     free(batch.at);
     free(body.at);
 }
@@ -293,8 +314,16 @@ static void check_values(const uint8_t *bytes, uint32_t size, const struct mill_
                          uint64_t *next_value, uint64_t *first_value, uint64_t *count)
 {
     struct mill_buf buf;
+    uint8_t *plain = NULL;
     struct mill_cursor at =
         mill_cursor_over(&buf, bytes + MILL_BATCH_HEADER_BYTES, size - MILL_BATCH_HEADER_BYTES);
+    if (mill_batch_codec(batch) != MILL_CODEC_NONE) {
+        int64_t made =
+            mill_unpack(mill_batch_codec(batch), bytes + MILL_BATCH_HEADER_BYTES,
+                        size - MILL_BATCH_HEADER_BYTES, MILL_STORE_PLAIN_MAX_BYTES, &plain);
+        MILL_ASSERT_LE((int64_t)0, made);
+        at = mill_cursor_over(&buf, plain, (uint32_t)made);
+    }
     for (int32_t i = 0; i < batch->records_count; i++) {
         struct mill_record record;
         be64 wire;
@@ -309,6 +338,8 @@ static void check_values(const uint8_t *bytes, uint32_t size, const struct mill_
         *next_value = value + 1;
         (*count)++;
     }
+    MILL_ASSERT_EQ(at.left_bytes, 0u);
+    free(plain);
 }
 
 void world_fetch_send(struct world_client *client, const char *topic, uint32_t partitions_count,
@@ -328,17 +359,18 @@ void world_fetch_send(struct world_client *client, const char *topic, uint32_t p
     put32(&body, (int32_t)partitions_count);
     for (uint32_t i = 0; i < partitions_count; i++) {
         put32(&body, options->first_partition + (int32_t)i);
+        put32(&body, -1); /* any leader epoch */
         put64(&body, options->offset);
         put64(&body, -1);
         put32(&body, options->partition_bytes_max);
     }
     put32(&body, 0);
-    world_send(client, FETCH_KEY, VERSION, body.at, body.size);
+    world_send(client, FETCH_KEY, FETCH_VERSION, body.at, body.size);
     free(body.at);
 }
 
 int64_t world_fetch(struct world_client *client, const char *topic, int32_t partition,
-                    int64_t offset, uint32_t bytes_max, uint64_t *ret_first_value,
+                    int64_t offset, uint32_t bytes_max, int codec, uint64_t *ret_first_value,
                     uint64_t *ret_values, int16_t *ret_error)
 {
     struct world_fetch_options options = {
@@ -365,6 +397,7 @@ int64_t world_fetch(struct world_client *client, const char *topic, int32_t part
         mill_batch_read(client->answer + pos + at, &batch);
         uint32_t whole = mill_batch_size_bytes(&batch);
         MILL_ASSERT_LE(at + whole, size);
+        MILL_ASSERT(codec < 0 || (int)mill_batch_codec(&batch) == codec);
         check_batch(client->answer + pos + at, whole);
         check_values(client->answer + pos + at, whole, &batch, &next_value, ret_first_value,
                      ret_values);
