@@ -2,8 +2,13 @@
 /* XDP: packets to the broker's addresses and ports go to the AF_XDP socket of their receive queue,
  * all others pass to the kernel, which keeps the interface's address and answers ARP and ICMP.
  *
+ * Ours are whole IPv4 packets without a VLAN tag to an address and port of steer_targets, and TCP to
+ * the source ports of connections that the broker opened. ARP, ICMP, IPv6, tagged frames, fragments
+ * and everything malformed stay the kernel's: it answers what is to be answered.
+ *
  * The AF_XDP driver loads it and puts its sockets into xsks_map, a name that it looks for; the
- * loader fills the other maps. Until then steer_targets is empty and everything passes. */
+ * loader (steer_load.c) fills the other maps. Until then steer_targets is empty and everything
+ * passes. MILL_MUTANT_STEER_... breaks one branch each: tests/unit/bpf/steer_mutants.py. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -87,21 +92,36 @@ static __always_inline enum mill_steer_reason parse(void *data, void *end, struc
         return MILL_STEER_malformed;
     if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP)
         return MILL_STEER_passed;
+#ifndef MILL_MUTANT_STEER_FRAGMENTS
     if ((ip->frag_off & bpf_htons(FRAGMENT_FIELD)) != 0)
         return MILL_STEER_fragments;
+#endif
     transport = (void *)ip + ip->ihl * 4;
+#ifdef MILL_MUTANT_STEER_OPTIONS
+    transport = ip + 1;
+#endif
     packet->source = ip->saddr;
     packet->target.address = ip->daddr;
     packet->target.protocol = ip->protocol;
+#ifdef MILL_MUTANT_STEER_PROTOCOL
+    packet->target.protocol = IPPROTO_TCP;
+#endif
     packet->target.zero = 0;
     packet->opens = 0;
     if (ip->protocol == IPPROTO_TCP) {
         struct tcphdr *tcp = transport;
 
         if ((void *)(tcp + 1) > end)
+#ifdef MILL_MUTANT_STEER_TRUNCATED
+            return MILL_STEER_passed;
+#else
             return MILL_STEER_malformed;
+#endif
         packet->target.port = tcp->dest;
         packet->opens = tcp->syn && !tcp->ack;
+#ifdef MILL_MUTANT_STEER_SYN_ANSWERS
+        packet->opens = tcp->syn;
+#endif
     } else {
         struct udphdr *udp = transport;
 
@@ -117,10 +137,17 @@ static __always_inline int is_ours(const struct packet *packet,
 {
     __u16 port = bpf_ntohs(packet->target.port);
 
+#ifdef MILL_MUTANT_STEER_ANY_PORT
+    if (packet->target.address == bpf_htonl(0xc0000201)) /* the test's */
+        return 1;
+#endif
     if (bpf_map_lookup_elem(&steer_targets, &packet->target) != NULL)
         return 1;
     return packet->target.protocol == IPPROTO_TCP && config->address != 0 &&
-           packet->target.address == config->address && port >= config->port_first &&
+#ifndef MILL_MUTANT_STEER_ANY_ADDRESS
+           packet->target.address == config->address &&
+#endif
+           port >= config->port_first &&
            port <= config->port_last;
 }
 
@@ -131,6 +158,12 @@ static __always_inline int may_open(__be32 source, const struct mill_steer_confi
     struct mill_steer_source fresh = {0}, *known;
     __u64 now = bpf_ktime_get_ns(), price, most, saved;
 
+#ifdef MILL_MUTANT_STEER_SYN_FREE
+    return 1;
+#endif
+#ifdef MILL_MUTANT_STEER_SYN_SHARED
+    source = 0;
+#endif
     if (config->syn_per_second == 0)
         return 1;
     price = NS_PER_S / config->syn_per_second;
@@ -143,6 +176,9 @@ static __always_inline int may_open(__be32 source, const struct mill_steer_confi
         return 1;
     }
     saved = known->saved_ns + (now - known->seen_ns);
+#ifdef MILL_MUTANT_STEER_SYN_DRY
+    saved = known->saved_ns;
+#endif
     if (saved > most)
         saved = most;
     known->seen_ns = now;
@@ -168,8 +204,10 @@ int mill_steer(struct xdp_md *context)
     config = bpf_map_lookup_elem(&steer_config, &first);
     if (config == NULL || !is_ours(&packet, config))
         return counted(MILL_STEER_passed, XDP_PASS);
+#ifndef MILL_MUTANT_STEER_NO_SOCKET
     if (bpf_map_lookup_elem(&xsks_map, &queue) == NULL)
         return counted(MILL_STEER_no_socket, XDP_PASS);
+#endif
     if (packet.opens && !may_open(packet.source, config))
         return counted(MILL_STEER_syn_over_limit, XDP_DROP);
     counted(MILL_STEER_redirected, XDP_REDIRECT);

@@ -107,7 +107,8 @@ static int serve(struct mill_plane *plane, int signals, pid_t parent, struct mil
     int r = mill_plane_build(plane, report);
     if (r < 0) {
         mill_log_line(MILL_LEVEL_ERROR, "plane.not-started", "%s", report->text);
-        return EXIT_PERMANENT;
+        /* A queue that a killed process had: the next start finds it free. */
+        return r == -EAGAIN ? EXIT_FAILED : EXIT_PERMANENT;
     }
     mill_plane_table(plane);
     r = mill_plane_run(plane, report);

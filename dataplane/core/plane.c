@@ -434,7 +434,7 @@ void mill_plane_publish(struct mill_plane *plane)
 #define MILL_PORT_PUBLISH(name, help) mill_counter_set(&shared->name, counters.name);
         MILL_PORT_COUNTERS(MILL_PORT_PUBLISH)
 #undef MILL_PORT_PUBLISH
-        mill_plane_link_tell(plane, i, info.link_up, counters.link_downs);
+        mill_plane_port_tell(plane, i, &info, &counters);
     }
 }
 

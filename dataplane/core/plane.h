@@ -8,6 +8,7 @@
 
 #include "base/report.h"
 #include "config/config.h"
+#include "dataplane/core/port_events.h"
 #include "dataplane/core/thread.h"
 #include "dataplane/net/distribute.h"
 
@@ -43,11 +44,7 @@ struct mill_plane {
     uint32_t ports_count;
     struct mill_port *ports[MILL_COUNTERS_PORTS_MAX];
     const struct mill_config_port *port_configs[MILL_COUNTERS_PORTS_MAX];
-    struct mill_plane_link {
-        bool up;
-        uint64_t downs;
-        uint64_t at_ns;
-    } links_told[MILL_COUNTERS_PORTS_MAX]; /* what the log last said of a port's link */
+    struct mill_port_told ports_told[MILL_COUNTERS_PORTS_MAX];
     struct mill_distributor *distributors[MILL_COUNTERS_PORTS_MAX]; /* NULL: one core */
     void *peer_memory;
     struct mill_core_peer *peers; /* count x count */

@@ -26,8 +26,9 @@ int mill_plane_listeners(struct mill_plane *plane, struct mill_report *report) M
 
 /* Logs what was taken and every limit with its counter for "full". */
 void mill_plane_table(const struct mill_plane *plane);
-/* One log line when the link of a port is another than told before, at most one a second and port:
- * a peer that comes and goes must not fill the log. */
-void mill_plane_link_tell(struct mill_plane *plane, uint32_t port, bool up, uint64_t downs);
+/* Logs what changed at a port since the last look, and puts it into its listeners' state. */
+void mill_plane_port_tell(struct mill_plane *plane, uint32_t port,
+                          const struct mill_port_info *info,
+                          const struct mill_port_counters *counters);
 
 #endif

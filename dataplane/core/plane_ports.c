@@ -59,17 +59,80 @@ static void port_share(struct mill_plane *plane, uint32_t index)
              config->prefix_bits);
 }
 
-void mill_plane_link_tell(struct mill_plane *plane, uint32_t port, bool up, uint64_t downs)
+/* Of all stacks: the cores publish them together. */
+static uint64_t checksums_wrong(const struct mill_plane *plane)
 {
-    struct mill_plane_link *told = &plane->links_told[port];
-    uint64_t now_ns = mill_now_read().mono_ns;
-    if ((up == told->up && downs == told->downs) ||
-        (told->at_ns > 0 && now_ns - told->at_ns < MILL_NS_PER_S)) {
-        return;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < plane->cores_count; i++) {
+        sum += mill_counter_get(&plane->counters->cores[i].net.checksum_errors);
     }
-    *told = (struct mill_plane_link){.up = up, .downs = downs, .at_ns = now_ns};
-    mill_log_line(up ? MILL_LEVEL_NOTICE : MILL_LEVEL_WARN, up ? "port.link-up" : "port.link-down",
-                  "name=%s downs=%llu", plane->port_configs[port]->name, (unsigned long long)downs);
+    return sum;
+}
+
+/* The listeners of a port whose interface was deleted. */
+static void listeners_end(struct mill_plane *plane, const struct mill_config_port *port)
+{
+    const struct mill_config_listener *listeners = NULL;
+    uint32_t count = mill_config_listeners(plane->config, &listeners);
+    for (uint32_t i = 0; i < count; i++) {
+        if (listeners[i].transport == MILL_TRANSPORT_DPDK &&
+            strcmp(listeners[i].device, port->name) == 0) {
+            struct mill_shared_listener_info *info = &plane->counters->listeners[i];
+            snprintf(info->state, sizeof(info->state), "the interface is gone");
+        }
+    }
+}
+
+void mill_plane_port_tell(struct mill_plane *plane, uint32_t port,
+                          const struct mill_port_info *info,
+                          const struct mill_port_counters *counters)
+{
+    const struct mill_config_port *config = plane->port_configs[port];
+    const struct mill_port_seen seen = {
+        .up = info->link_up,
+        .gone = info->gone,
+        .mtu_small = info->mtu_now < info->mtu,
+        .downs = counters->link_downs,
+        .frames = counters->rx_packets,
+        .checksum_wrong = checksums_wrong(plane),
+    };
+    switch (mill_port_event(&plane->ports_told[port], &seen, mill_now_read().mono_ns)) {
+    case MILL_PORT_EVENT_LINK_UP:
+        mill_log_line(MILL_LEVEL_NOTICE, "port.link-up", "name=%s downs=%llu", config->name,
+                      (unsigned long long)counters->link_downs);
+        break;
+    case MILL_PORT_EVENT_LINK_DOWN:
+        mill_log_line(MILL_LEVEL_WARN, "port.link-down", "name=%s downs=%llu", config->name,
+                      (unsigned long long)counters->link_downs);
+        break;
+    case MILL_PORT_EVENT_GONE:
+        mill_log_line(MILL_LEVEL_ERROR, "port.gone",
+                      "name=%s device=%s its interface was deleted; other listeners go on; make it "
+                      "again and restart",
+                      config->name, config->device);
+        listeners_end(plane, config);
+        break;
+    case MILL_PORT_EVENT_MTU_SMALL:
+        mill_log_line(
+            MILL_LEVEL_WARN, "port.mtu",
+            "name=%s the interface's mtu is %u now, and the port sends %u; set it back, or "
+            "set dpdk.port.%s.mtu and restart",
+            config->name, info->mtu_now, info->mtu, config->name);
+        break;
+    case MILL_PORT_EVENT_MTU_FITS:
+        mill_log_line(MILL_LEVEL_NOTICE, "port.mtu", "name=%s the interface's mtu fits again: %u",
+                      config->name, info->mtu_now);
+        break;
+    case MILL_PORT_EVENT_CHECKSUMS:
+        mill_log_line(
+            MILL_LEVEL_WARN, "port.checksums",
+            "name=%s most packets have a wrong checksum: the peer leaves it to a card that "
+            "is not there; on the peer: ethtool -K IFACE tx off",
+            config->name);
+        break;
+    case MILL_PORT_EVENT_NONE:
+        break;
+    }
 }
 
 /* Cores wake each other by the bells of their own rings. */
@@ -131,6 +194,9 @@ static int port_open(struct mill_plane *plane, const struct mill_config_listener
     mill_log_line(MILL_LEVEL_INFO, "port.queues",
                   "port=%s cores=%u receive=%u transmit=%u spread=\"%s\"", from->name,
                   plane->cores_count, info.rx_queues, info.tx_queues, info.rss);
+    if (info.remark[0] != '\0') {
+        mill_log_line(MILL_LEVEL_WARN, "port.remark", "name=%s %s", from->name, info.remark);
+    }
     return (int)index;
 }
 

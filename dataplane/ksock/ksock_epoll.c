@@ -240,6 +240,20 @@ static void conn_ready(struct mill_ksock_conn *conn, uint32_t events)
     mill_ksock_conn_touch(conn);
 }
 
+/* A watched descriptor is looked at by its owner; here only the end of what it stood for matters. */
+static void watch_ready(struct mill_ksock *ksock, uint32_t index, uint32_t events)
+{
+    struct mill_ksock_watch_entry *entry = &ksock->watches[index];
+    bool dead = (events & (EPOLLERR | EPOLLHUP)) != 0;
+#ifdef MILL_MUTANT_KSOCK_WATCH_DEAD
+    dead = false;
+#endif
+    if (dead && !entry->ended) {
+        entry->ended = true;
+        (void)epoll_ctl(epoll_of(ksock)->fd, EPOLL_CTL_DEL, entry->fd, NULL);
+    }
+}
+
 static uint32_t poll_set(struct mill_ksock *ksock)
 {
     struct epoll *epoll = epoll_of(ksock);
@@ -259,6 +273,8 @@ static uint32_t poll_set(struct mill_ksock *ksock)
         } else if (kind == KIND_CONN) {
             conn_ready(&ksock->conns[index], epoll->events[i].events);
             count++;
+        } else if (kind == KIND_WATCH) {
+            watch_ready(ksock, index, epoll->events[i].events);
         }
     }
     epoll->events_count = 0;

@@ -118,6 +118,7 @@ struct mill_ksock_listener {
 struct mill_ksock_watch_entry {
     int fd;
     bool armed;
+    bool ended; /* what it stood for is gone: readable for ever, so it is not watched any more */
 };
 
 /* What an engine does; all on the maker's core. */

@@ -412,6 +412,9 @@ static uint32_t poll_ring(struct mill_ksock *ksock)
         uring->inflight -= more ? 0 : 1;
         if (operation == OP_WATCH) {
             ksock->watches[index].armed = false;
+#ifndef MILL_MUTANT_KSOCK_WATCH_DEAD
+            ksock->watches[index].ended = result > 0 && (result & (POLLERR | POLLHUP)) != 0;
+#endif
         } else if (operation == OP_ACCEPT) {
             accepted(ksock, index, result, more);
             count++;
@@ -445,6 +448,9 @@ static int wait_ring(struct mill_ksock *ksock, uint64_t timeout_ns)
      * it is. */
     for (uint32_t i = 0; i < ksock->watches_count; i++) {
         struct mill_ksock_watch_entry *entry_watch = &ksock->watches[i];
+        if (entry_watch->ended) {
+            continue;
+        }
         struct io_uring_sqe *sqe = entry_watch->armed ? NULL : entry(ksock);
         if (sqe) {
             io_uring_prep_poll_add(sqe, entry_watch->fd, POLLIN);

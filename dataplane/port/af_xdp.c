@@ -130,34 +130,45 @@ static int interface_mtu(const struct mill_port *port, struct mill_report *repor
     return 0;
 }
 
-static void interface_queues(struct mill_port *port)
+static int interface_queues(struct mill_port *port, struct mill_report *report)
 {
     struct mill_port_xdp *xdp = &port->xdp;
     struct ethtool_channels channels = {.cmd = ETHTOOL_GCHANNELS};
     struct ifreq request = {0};
     memcpy(request.ifr_name, xdp->iface, sizeof(xdp->iface));
     request.ifr_data = (void *)&channels;
-    uint32_t count = 1; /* of a driver that cannot tell */
+    uint32_t count = 1; /* of a card that cannot tell */
+    uint32_t usable = 1;
     if (ioctl(xdp->lock_fd, SIOCETHTOOL, &request) == 0) {
-        count = channels.combined_count + channels.rx_count;
-        count = count > 0 ? count : 1;
+        count = MILL_MAX(channels.combined_count + channels.rx_count, 1u);
+        /* The driver takes queues apart for receiving and sending (veth) as one. */
+        usable = channels.max_combined > 0 ? channels.combined_count : 1;
     }
     /* Fewer queues than cores: frames are dealt out behind them. */
-    uint32_t used = MILL_MIN(count, (uint32_t)port->queues_count);
+    uint32_t used = MILL_MIN(usable, (uint32_t)port->queues_count);
     char argument[8];
     if (port->options.queues_max > 0) {
         used = MILL_MIN(used, (uint32_t)port->options.queues_max);
     }
     if (mill_port_argument(port->options.device, "queue_count", argument, sizeof(argument))) {
-        used = MILL_MIN(used, (uint32_t)MILL_MAX(strtol(argument, NULL, 10), 1L));
+        uint32_t wanted = (uint32_t)strtoul(argument, NULL, 10);
+        if (wanted < 1 || wanted > usable || wanted > port->queues_count) {
+            return mill_fail(report, -EINVAL,
+                             "queue_count=%s: %s has %u queues and there are %u cores; ethtool -L "
+                             "%s combined N, or leave queue_count out",
+                             argument, xdp->iface, usable, port->queues_count, xdp->iface);
+        }
+        used = wanted;
     }
     port->options.queues_max = (uint16_t)used;
     if (count > used) {
         mill_port_remark(port,
                          "%s has %u receive queues and %u are served: what arrives on others is "
-                         "not seen; ethtool -L %s combined %u, or ethtool -X %s equal %u",
-                         xdp->iface, count, used, xdp->iface, used, xdp->iface, used);
+                         "not seen; ethtool -L %s %s %u, or ethtool -X %s equal %u",
+                         xdp->iface, count, used, xdp->iface,
+                         channels.max_combined > 0 ? "combined" : "rx", used, xdp->iface, used);
     }
+    return 0;
 }
 
 static bool is_xdp_socket(int fd)
@@ -190,9 +201,7 @@ int mill_port_xdp_prepare(struct mill_port *port, struct mill_report *report)
     code = code < 0 ? code : interface_lock(port, report);
     code = code < 0 ? code : interface_address(port, report);
     code = code < 0 ? code : interface_mtu(port, report);
-    if (code == 0) {
-        interface_queues(port);
-    }
+    code = code < 0 ? code : interface_queues(port, report);
     code = code < 0 ? code : mill_steer_clear(port->ifindex, port->xdp.iface, report);
     if (code == 0) {
         sockets_note(port);
@@ -275,6 +284,24 @@ void mill_port_xdp_socket(struct mill_port *port, uint16_t queue)
     }
 }
 
+int mill_port_xdp_explain(const struct mill_port *port, uint16_t queue, struct mill_report *report)
+{
+    const char *log = mill_eal_log_since();
+    if (strstr(log, "create xsk socket") != NULL) {
+        return mill_fail(report, -EAGAIN,
+                         "queue %u of %s has an AF_XDP socket of another process, or its driver "
+                         "cannot have one; stop the other, or use a kernel listener",
+                         queue, port->xdp.iface);
+    }
+    if (strstr(log, "create umem") != NULL) {
+        return mill_fail(report, -ENOMEM,
+                         "the kernel takes no %u buffers for %s; raise the limit of locked memory "
+                         "(ulimit -l unlimited, LimitMEMLOCK=infinity), or start as root",
+                         port->queues[queue].rx_pool->size, port->xdp.iface);
+    }
+    return mill_fail(report, -EIO, "queue %u of %s: %s", queue, port->xdp.iface, log);
+}
+
 int mill_port_xdp_started(struct mill_port *port, struct mill_report *report)
 {
     struct mill_port_xdp *xdp = &port->xdp;
@@ -298,6 +325,18 @@ int mill_port_xdp_started(struct mill_port *port, struct mill_report *report)
 
 void mill_port_xdp_close(struct mill_port *port)
 {
+    struct mill_report nobody;
+    for (uint16_t i = 0; i < port->queues_count; i++) {
+        int fd = port->queues[i].xdp_fd;
+        if (fd > 0 && is_xdp_socket(fd)) {
+            close(fd); /* 22.11 and libxdp 1.3 each leave it to the other */
+        }
+        port->queues[i].xdp_fd = 0;
+    }
+    if (port->xdp.half_built) {
+        int code = mill_steer_clear(port->ifindex, port->xdp.iface, &nobody);
+        MILL_UNUSED(code); /* left over, as after a kill: the next start takes it off */
+    }
     mill_steer_close(&port->xdp.steer);
     if (port->xdp.lock_fd > 0) {
         close(port->xdp.lock_fd);

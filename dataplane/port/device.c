@@ -284,6 +284,9 @@ int mill_port_device_create(struct mill_port *port, struct mill_report *report)
 
 void mill_port_device_remove(struct mill_port *port)
 {
+    if (port->created && port->xdp.half_built) {
+        port->created = false; /* better left until the process ends, soon, than freed twice */
+    }
     if (port->created) {
         (void)rte_eth_dev_close(port->port_id);
         (void)rte_eal_hotplug_remove(port->driver->virtual_device ? "vdev" : "pci",

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <bpf/libbpf.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_lcore.h>
@@ -70,6 +71,17 @@ void mill_eal_log_mark(void)
 const char *mill_eal_log_since(void)
 {
     return eal.text[0] != '\0' ? eal.text : "no message of the driver";
+}
+
+/* libbpf's own lines: the kernel's reason is only there. */
+static int log_bpf(enum libbpf_print_level level, const char *format, va_list list)
+{
+    char text[256];
+    if (level > LIBBPF_WARN) {
+        return 0;
+    }
+    int length = vsnprintf(text, sizeof(text), format, list);
+    return (int)log_write(NULL, text, MILL_MIN((size_t)MILL_MAX(length, 0), sizeof(text) - 1));
 }
 
 static void add_arg(struct eal_args *args, const char *text)
@@ -196,6 +208,7 @@ int mill_eal_start(const struct mill_eal_options *options, struct mill_report *r
         }
         setvbuf(eal.log, NULL, _IONBF, 0);
         rte_openlog_stream(eal.log);
+        (void)libbpf_set_print(log_bpf);
     }
     rte_log_set_global_level(RTE_LOG_WARNING);
     mill_eal_log_mark();

@@ -223,6 +223,10 @@ static int setup_queue(struct mill_port *port, uint16_t index, const struct rte_
     if (code == 0 && port->driver->kernel_keeps) {
         mill_port_xdp_socket(port, index);
     }
+    if (code < 0 && port->driver->kernel_keeps) {
+        port->xdp.half_built = true;
+        return mill_port_xdp_explain(port, index, report);
+    }
     return code == 0 ? 0
                      : mill_fail(report, code < -1 ? code : -EIO, "queue %u of %s: %s", index,
                                  port->device_name, mill_eal_log_since());
@@ -364,19 +368,15 @@ static int check_options(const struct mill_port_options *options, struct mill_re
     return 0;
 }
 
-int mill_port_open(const struct mill_port_options *options, struct mill_arena *arena,
-                   struct mill_loans *const *loans, struct mill_port **ret_port,
-                   struct mill_report *report)
+static int open_checked(const struct mill_port_options *options, struct mill_arena *arena,
+                        struct mill_loans *const *loans, struct mill_port **ret_port,
+                        struct mill_report *report)
 {
-    int code = check_options(options, report);
-    if (code < 0) {
-        return mill_fail_in(report, code, "dpdk port %s: ", options->name);
-    }
     size_t size_bytes = sizeof(struct mill_port) + options->queues * sizeof(struct mill_port_queue);
     struct mill_port *port = aligned_alloc(MILL_CACHE_SPACING_BYTES,
                                            mill_round_up(size_bytes, MILL_CACHE_SPACING_BYTES));
     if (port == NULL) {
-        return mill_fail(report, -ENOMEM, "dpdk port %s: no memory", options->name);
+        return mill_fail(report, -ENOMEM, "no memory");
     }
     memset(port, 0, size_bytes);
     port->options = *options;
@@ -399,13 +399,24 @@ int mill_port_open(const struct mill_port_options *options, struct mill_arena *a
         queue->arena_iova = (uint64_t)(uintptr_t)queue->arena_base;
         queue->frame_bytes_max = (uint32_t)port->mtu + MILL_PORT_ETHERNET_BYTES;
     }
-    code = open_device(port, report);
+    int code = open_device(port, report);
     if (code < 0) {
         mill_port_close(port);
-        return mill_fail_in(report, code, "dpdk port %s: ", options->name);
+        return code;
     }
     *ret_port = port;
     return 0;
+}
+
+int mill_port_open(const struct mill_port_options *options, struct mill_arena *arena,
+                   struct mill_loans *const *loans, struct mill_port **ret_port,
+                   struct mill_report *report)
+{
+    int code = check_options(options, report);
+    if (code == 0) {
+        code = open_checked(options, arena, loans, ret_port, report);
+    }
+    return code == 0 ? 0 : mill_fail_in(report, code, "dpdk port %s: ", options->name);
 }
 
 /* Frees what waits in the device's receive queues: a ring's mbufs would be lost with it. */
@@ -446,8 +457,8 @@ static void remove_device(struct mill_port *port)
         close(port->netns_fd);
         port->netns_fd = -1;
     }
-    mill_port_xdp_close(port);
     mill_port_device_remove(port);
+    mill_port_xdp_close(port);
     if (here >= 0) {
         mill_port_netns_leave(here);
     }

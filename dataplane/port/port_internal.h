@@ -43,7 +43,6 @@ enum {
     /* AF_XDP: a frame with its mbuf lies in one page of 4096 bytes, and the kernel keeps this much
      * of each buffer for itself (XDP_PACKET_HEADROOM). */
     MILL_PORT_XDP_HEADROOM = 256,
-    MILL_PORT_XDP_MTU_MAX = 3392,
     /* Receive buffers that its driver holds: a full fill ring of 2048, and one for each frame that
      * was sent and is not done yet (transmit ring 1024, completions not taken back 1024). */
     MILL_PORT_XDP_HELD = 4096,
@@ -68,6 +67,14 @@ struct mill_port_driver {
     uint32_t rx_lost;     /* bytes of a receive buffer that no frame gets */
     bool queues_equal;    /* as many receive as transmit queues */
     bool one_queue;       /* unless configured: the other end may have no more */
+};
+
+enum {
+    /* A frame's room in that page, less a cache line that a mempool may add between buffers, the
+     * mempool's own header and the mbuf. */
+    MILL_PORT_XDP_MTU_MAX = 4096 - 64 - 64 - (int)sizeof(struct rte_mbuf) -
+                            (int)((sizeof(struct mill_buf) + 7) & ~7ul) - RTE_PKTMBUF_HEADROOM -
+                            MILL_PORT_XDP_HEADROOM - MILL_PORT_ETHERNET_BYTES - RTE_ETHER_CRC_LEN,
 };
 
 struct mill_port_queue;
@@ -148,6 +155,7 @@ struct mill_port_xdp {
     struct mill_port_kept counts[MILL_STEER_REASON_COUNT];
     int before[MILL_PORT_QUEUES_MAX]; /* AF_XDP sockets that were there before this port's */
     uint32_t before_count;
+    bool half_built; /* a queue could not be set up: its driver would free it twice at close */
 };
 
 struct mill_port {
@@ -219,6 +227,9 @@ int mill_port_xdp_arguments(struct mill_port *port, char *args, size_t size_byte
                             struct mill_report *report) MILL_WARN_UNUSED;
 /* Finds the socket of the queue that the driver has just set up. */
 void mill_port_xdp_socket(struct mill_port *port, uint16_t queue);
+/* Words for a queue that the driver could not set up. ret: -EAGAIN when it may be free in a moment:
+ * the kernel gives it back a little after the process that had it ended; or another negative. */
+int mill_port_xdp_explain(const struct mill_port *port, uint16_t queue, struct mill_report *report);
 /* After the driver: finds and fills the program's maps. */
 int mill_port_xdp_started(struct mill_port *port, struct mill_report *report) MILL_WARN_UNUSED;
 /* Counters of sockets and program; holder of the statistics lock. */

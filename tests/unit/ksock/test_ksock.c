@@ -166,6 +166,26 @@ static int pair(struct bed *bed)
     return fd;
 }
 
+/* A descriptor whose device was deleted is readable for ever: a sleeper must not wake for it again. */
+static void test_wait_watched_descriptor_dies_is_left(void **state)
+{
+    struct bed *bed = bed_new(state, (struct mill_ksock_config){0});
+    int ends[2];
+    assert_int_equal(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
+    assert_int_equal(mill_ksock_watch(bed->ksock, ends[0]), 0);
+    turns(bed, 3);
+    close(ends[1]); /* hang-up without a byte */
+    uint64_t end = mill_now_read().mono_ns + 100 * MILL_NS_PER_MS;
+    unsigned waits = 0;
+    for (uint64_t now; (now = mill_now_read().mono_ns) < end; waits++) {
+        assert_int_equal(mill_ksock_wait(bed->ksock, end - now), 0);
+        (void)bed->maker->ops->step(bed->maker, now_ns(bed));
+    }
+    assert_true(waits <= 10);
+    close(ends[0]);
+    bed_free(bed);
+}
+
 static void test_wait_watched_descriptor_ends_it_by_level(void **state)
 {
     struct bed *bed = bed_new(state, (struct mill_ksock_config){0});
@@ -523,6 +543,7 @@ static void test_create_wrong_limit_is_named(void **state)
 
 static const struct CMUnitTest all[] = {
     cmocka_unit_test(test_wait_watched_descriptor_ends_it_by_level),
+    cmocka_unit_test(test_wait_watched_descriptor_dies_is_left),
     cmocka_unit_test(test_wait_socket_ends_it),
     cmocka_unit_test(test_close_peer_never_finishes_timeout),
     cmocka_unit_test(test_close_peer_never_reads_timeout_gives_loans_back),

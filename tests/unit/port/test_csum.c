@@ -58,6 +58,15 @@ static void test_add_any_cut_equals_plain_sum(void **state)
                 mill_csum_add(&csum, bytes + a, b - a);
                 mill_csum_add(&csum, bytes + b, size_bytes - b);
                 assert_int_equal(in_host_order(&csum), wanted);
+                uint8_t copy[sizeof(bytes) + 1] = {0};
+                copy[size_bytes] = 0xa5;
+                csum = (struct mill_csum){0};
+                mill_csum_copy(&csum, copy, bytes, a);
+                mill_csum_copy(&csum, copy + a, bytes + a, b - a);
+                mill_csum_copy(&csum, copy + b, bytes + b, size_bytes - b);
+                assert_int_equal(in_host_order(&csum), wanted);
+                assert_memory_equal(copy, bytes, size_bytes);
+                assert_int_equal(copy[size_bytes], 0xa5);
             }
         }
     }
