@@ -2,9 +2,9 @@
 /* XDP: packets to the broker's addresses and ports go to the AF_XDP socket of their receive queue,
  * all others pass to the kernel, which keeps the interface's address and answers ARP and ICMP.
  *
- * Ours are whole IPv4 packets without a VLAN tag to an address and port of steer_targets, and TCP to
- * the source ports of connections that the broker opened. ARP, ICMP, IPv6, tagged frames, fragments
- * and everything malformed stay the kernel's: it answers what is to be answered.
+ * Ours are whole IPv4 packets without a VLAN tag to an address and port of steer_targets, and TCP
+ * to the source ports of connections that the broker opened. ARP, ICMP, IPv6, tagged frames,
+ * fragments and everything malformed stay the kernel's: it answers what is to be answered.
  *
  * The AF_XDP driver loads it and puts its sockets into xsks_map, a name that it looks for; the
  * loader (steer_load.c) fills the other maps. Until then steer_targets is empty and everything
@@ -147,8 +147,7 @@ static __always_inline int is_ours(const struct packet *packet,
 #ifndef MILL_MUTANT_STEER_ANY_ADDRESS
            packet->target.address == config->address &&
 #endif
-           port >= config->port_first &&
-           port <= config->port_last;
+           port >= config->port_first && port <= config->port_last;
 }
 
 /* A bucket per source. Two CPUs that serve one source at once may let a SYN too many pass: the

@@ -240,7 +240,8 @@ static void conn_ready(struct mill_ksock_conn *conn, uint32_t events)
     mill_ksock_conn_touch(conn);
 }
 
-/* A watched descriptor is looked at by its owner; here only the end of what it stood for matters. */
+/* A watched descriptor is looked at by its owner; here only the end of what it stood for matters.
+ */
 static void watch_ready(struct mill_ksock *ksock, uint32_t index, uint32_t events)
 {
     struct mill_ksock_watch_entry *entry = &ksock->watches[index];

@@ -166,7 +166,8 @@ static int pair(struct bed *bed)
     return fd;
 }
 
-/* A descriptor whose device was deleted is readable for ever: a sleeper must not wake for it again. */
+/* A descriptor whose device was deleted is readable for ever: a sleeper must not wake for it again.
+ */
 static void test_wait_watched_descriptor_dies_is_left(void **state)
 {
     struct bed *bed = bed_new(state, (struct mill_ksock_config){0});
