@@ -24,7 +24,9 @@ static void become(const struct child *child, const char *file, const struct seg
     sigprocmask(SIG_SETMASK, &none, NULL);
     /* A terminal's Ctrl-C is for the supervisor, which stops its children in order. */
     setpgid(0, 0);
+#ifndef MILL_MUTANT_SUPERVISOR_LEAVE_CHILDREN
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+#endif
     if (getppid() != parent) {
         _exit(1); /* the supervisor died before the line above */
     }

@@ -11,7 +11,7 @@
 #include "supervisor/supervisor.h"
 
 enum {
-    LOCKS_MAX = 24,
+    LOCKS_MAX = 32,
     FDS_TEXT_BYTES = 1536,
     SUPERVISOR_PATH_BYTES = 768,
     SUPERVISOR_TOPICS_MAX = 1 << 14,
@@ -29,8 +29,9 @@ struct locks {
 /* "run.dir/name" into ret_path. */
 void rundir_path(const struct mill_config *config, const char *name,
                  char ret_path[SUPERVISOR_PATH_BYTES]);
-/* Makes run.dir, the log directories and the metadata directory and locks the first two. Children
- * inherit the locks: a successor waits until the last process of a killed supervisor has ended. */
+/* Makes run.dir, the log directories and the metadata directory, locks the first two and the kernel
+ * interfaces that ports name. Children inherit the locks: a successor waits until the last process
+ * of a killed supervisor has ended. */
 int locks_take(const struct mill_config *config, struct locks *locks,
                struct mill_report *report) MILL_WARN_UNUSED;
 void locks_release(struct locks *locks);
@@ -47,8 +48,13 @@ void rundir_clean(const struct mill_config *config);
  */
 
 /* Mounts hugepages.dir when missing, makes the instance's folder and raises the pool by what is
- * missing; how many is remembered in run.dir/hugepages. */
-int pages_prepare(const struct mill_config *config, struct mill_report *report) MILL_WARN_UNUSED;
+ * missing; how many is remembered in run.dir/hugepages. Waits for other instances that start now.
+ * out: ret_lock keeps others from counting the same pages; to be given to pages_unlock when
+ * millraced has taken them, after a failure too. Never inherited by a child. */
+int pages_prepare(const struct mill_config *config, int *ret_lock,
+                  struct mill_report *report) MILL_WARN_UNUSED;
+/* Takes -1 too, and leaves -1. */
+void pages_unlock(int *lock);
 /* Gives back what was raised, as far as it is free, and removes the instance's empty folder. */
 void pages_give_back(const struct mill_config *config);
 /* Pages (of page_kib) that the arena and EAL's pools of a configuration take. */

@@ -16,6 +16,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log_line.h"
@@ -23,6 +24,9 @@
 enum {
     HUGETLBFS_MAGIC = 0x958458f6,
     NUMBER_BYTES = 32,
+    /* A start takes its pages within about a second, one on a slow machine within several. */
+    LOCK_WAIT_MS_MAX = 20000,
+    LOCK_STEP_MS = 10,
 };
 
 static uint64_t read_number(const char *path)
@@ -63,17 +67,37 @@ static uint64_t pool_number(uint64_t page_kib, const char *name)
     return read_number(path);
 }
 
-/* Only one supervisor at a time changes the pool: reading and writing it are two steps. ret: a
- * descriptor to close, negative when it cannot be locked (then it is changed all the same). */
+/* Only one supervisor of the machine at a time counts and changes the pool: what another has
+ * counted and not yet taken looks free. The lock dies with its holder, so that it is never stale;
+ * one that takes too long is passed by. ret: a descriptor to close; -ETIMEDOUT, -errno. */
 static int pool_lock(uint64_t page_kib)
 {
     char path[128];
     pool_path(page_kib, "nr_hugepages", path);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        flock(fd, LOCK_EX);
+    if (fd < 0) {
+        return -errno;
+    }
+    for (uint32_t waited_ms = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; waited_ms += LOCK_STEP_MS) {
+        int r = errno == EWOULDBLOCK ? -ETIMEDOUT : -errno;
+        if (r != -ETIMEDOUT || waited_ms >= LOCK_WAIT_MS_MAX) {
+            close(fd);
+            mill_log_line(MILL_LEVEL_WARN, "supervisor.hugepages",
+                          "another start holds the pool; pages are counted all the same file=%s",
+                          path);
+            return r;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_STEP_MS * 1000000l}, NULL);
     }
     return fd;
+}
+
+void pages_unlock(int *lock)
+{
+    if (*lock >= 0) {
+        close(*lock);
+    }
+    *lock = -1;
 }
 
 uint64_t pages_needed(const struct mill_config *config, uint64_t page_kib)
@@ -204,7 +228,6 @@ static int pool_prepare(const struct mill_config *config, uint64_t page_kib, uin
     remember(config, remembered(config) + raised);
     if (raised < missing) {
         uint64_t short_by = missing - raised;
-        pages_give_back(config);
         return mill_fail(
             report, -ENOMEM,
             "%llu hugepages of %llu KiB are missing; try: sysctl vm.nr_hugepages=%llu, "
@@ -219,26 +242,27 @@ static int pool_prepare(const struct mill_config *config, uint64_t page_kib, uin
     return 0;
 }
 
-int pages_prepare(const struct mill_config *config, struct mill_report *report)
+int pages_prepare(const struct mill_config *config, int *ret_lock, struct mill_report *report)
 {
     char dir[SUPERVISOR_PATH_BYTES];
     instance_dir(config, dir);
     uint64_t page_kib = 0;
+    *ret_lock = -1;
     if (mill_config_bool(config, MILL_KEY_HUGEPAGES)) {
         int r = mount_check(mill_config_text(config, MILL_KEY_HUGEPAGES_DIR), &page_kib, report);
         if (r < 0) {
             return r;
         }
-        int lock = pool_lock(page_kib);
+        *ret_lock = pool_lock(page_kib);
         uint64_t have = pages_held(dir, page_kib) + pages_free(page_kib);
         uint64_t needed = pages_needed(config, page_kib);
         r = needed > have ? pool_prepare(config, page_kib, needed - have, report) : 0;
-        if (lock >= 0) {
-            close(lock);
-        }
         if (r < 0) {
             return r;
         }
+#ifdef MILL_MUTANT_SUPERVISOR_POOL_UNLOCKED
+        pages_unlock(ret_lock);
+#endif
     }
     if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
         return mill_fail(report, -errno, "cannot make %s: %s", dir, strerror(errno));
@@ -270,7 +294,5 @@ void pages_give_back(const struct mill_config *config)
                       (unsigned long long)have, (unsigned long long)(have - back),
                       (unsigned long long)(raised - back));
     }
-    if (lock >= 0) {
-        close(lock);
-    }
+    pages_unlock(&lock);
 }

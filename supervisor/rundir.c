@@ -21,7 +21,11 @@ enum {
     /* What the children of a killed supervisor may need to end: they flush their files. */
     WAIT_MS_MAX = 15000,
     WAIT_STEP_MS = 50,
+    DEVICE_NAME_BYTES = 64,
 };
+
+/* Of the whole machine: what its instances must not share. */
+#define DEVICES_DIR "/run/millrace/.devices"
 
 void rundir_path(const struct mill_config *config, const char *name,
                  char ret_path[SUPERVISOR_PATH_BYTES])
@@ -66,34 +70,43 @@ static pid_t holder_of(int fd)
     return got > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
 }
 
+/* One thing that only one instance may use. */
+struct lockable {
+    const char *path; /* of the file that stands for it */
+    const char *word; /* "run directory" */
+    const char *name;
+};
+
 /* Takes the lock, waiting only for processes that outlive a dead supervisor. */
-static int lock_wait(int fd, const char *dir, const char *word, struct mill_report *report)
+static int lock_wait(int fd, const struct lockable *lockable, struct mill_report *report)
 {
+    const char *word = lockable->word;
+    const char *name = lockable->name;
     for (uint32_t waited_ms = 0;; waited_ms += WAIT_STEP_MS) {
         if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
             return 0;
         }
         if (errno != EWOULDBLOCK) {
-            return mill_fail(report, -errno, "cannot lock %s: %s", dir, strerror(errno));
+            return mill_fail(report, -errno, "cannot lock %s: %s", lockable->path, strerror(errno));
         }
         pid_t pid = holder_of(fd);
         bool dead = pid > 0 && kill(pid, 0) != 0 && errno == ESRCH;
         if (!dead) {
             return mill_fail(report, -EBUSY,
                              "%s %s is in use by process %d; stop it (millrace stop, or kill %d) "
-                             "or choose another directory",
-                             word, dir, pid, pid);
+                             "or choose another %s",
+                             word, name, pid, pid, word);
         }
         if (waited_ms >= WAIT_MS_MAX) {
             return mill_fail(report, -EBUSY,
                              "%s %s is still held by processes that the dead supervisor %d "
-                             "started; see: fuser -v %s/*lock",
-                             word, dir, pid, dir);
+                             "started; see: fuser -v %s",
+                             word, name, pid, lockable->path);
         }
         if (waited_ms == 0) {
             mill_log_line(MILL_LEVEL_NOTICE, "supervisor.waiting",
-                          "waiting for the processes of the dead supervisor to end pid=%d dir=%s",
-                          pid, dir);
+                          "waiting for the processes of the dead supervisor to end pid=%d file=%s",
+                          pid, lockable->path);
         }
         nanosleep(&(struct timespec){.tv_nsec = WAIT_STEP_MS * 1000000l}, NULL);
     }
@@ -109,20 +122,19 @@ static bool still_there(int fd, const char *path)
            mine.st_dev == there.st_dev;
 }
 
-static int lock_one(struct locks *locks, const char *dir, const char *name, const char *word,
+static int lock_one(struct locks *locks, const struct lockable *lockable,
                     struct mill_report *report)
 {
-    char path[SUPERVISOR_PATH_BYTES];
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    const char *path = lockable->path;
     MILL_ASSERT_LT(locks->count, (uint32_t)LOCKS_MAX);
     int fd;
     for (;;) {
         /* No O_CLOEXEC: children keep the lock. */
-        fd = open(path, O_RDWR | O_CREAT, 0644);
+        fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
         if (fd < 0) {
             return mill_fail(report, -errno, "cannot open %s: %s", path, strerror(errno));
         }
-        int r = lock_wait(fd, dir, word, report);
+        int r = lock_wait(fd, lockable, report);
         if (r < 0) {
             close(fd);
             return r;
@@ -139,17 +151,74 @@ static int lock_one(struct locks *locks, const char *dir, const char *name, cons
     return 0;
 }
 
+static int lock_dir(struct locks *locks, const char *dir, const char *name, const char *word,
+                    mode_t mode, struct mill_report *report)
+{
+    char path[SUPERVISOR_PATH_BYTES];
+    int r = make_dirs(dir, mode, report);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    return r < 0 ? r
+                 : lock_one(locks, &(struct lockable){.path = path, .word = word, .name = dir},
+                            report);
+}
+
+/* File that stands for the kernel interface behind a port: its network namespace, as the kernel
+ * counts them, and its name. ret: false when the port has none, or the namespace is not there
+ * (which millraced tells). */
+static bool device_path(const struct mill_config *config, const struct mill_config_port *port,
+                        char ret_name[DEVICE_NAME_BYTES], char ret_path[SUPERVISOR_PATH_BYTES])
+{
+    const char *netns = mill_config_text(config, MILL_KEY_DPDK_NETNS);
+    const char *at = strstr(port->device, ",iface=");
+    char path[SUPERVISOR_PATH_BYTES] = "/proc/self/ns/net";
+    struct stat info;
+    if (netns) {
+        snprintf(path, sizeof(path), "%s%s", strchr(netns, '/') ? "" : "/run/netns/", netns);
+    }
+    if (!at || stat(path, &info) != 0) {
+        return false;
+    }
+    at += strlen(",iface=");
+    snprintf(ret_name, DEVICE_NAME_BYTES, "%.*s", (int)strcspn(at, ",/"), at);
+    snprintf(ret_path, SUPERVISOR_PATH_BYTES, DEVICES_DIR "/%llu-%s",
+             (unsigned long long)info.st_ino, ret_name);
+    return ret_name[0] != '\0';
+}
+
+/* An interface that two processes open hands each of them only some of its packets. */
+static int devices_lock(const struct mill_config *config, struct locks *locks,
+                        struct mill_report *report)
+{
+    const struct mill_config_port *ports;
+    uint32_t count = mill_config_ports(config, &ports);
+    int r = 0;
+    for (uint32_t i = 0; i < count && r == 0; i++) {
+        char name[DEVICE_NAME_BYTES];
+        char path[SUPERVISOR_PATH_BYTES];
+        if (!device_path(config, &ports[i], name, path)) {
+            continue;
+        }
+        r = make_dirs(DEVICES_DIR, 0755, report);
+        r = r < 0 ? r
+                  : lock_one(locks,
+                             &(struct lockable){.path = path, .word = "interface", .name = name},
+                             report);
+    }
+    return r;
+}
+
 int locks_take(const struct mill_config *config, struct locks *locks, struct mill_report *report)
 {
     const char *const *dirs;
     uint32_t count = mill_config_log_dirs(config, &dirs);
     /* Others may pass through to read the counters; every other file in it is for the owner. */
-    int r = make_dirs(mill_config_run_dir(config), 0711, report);
-    r = r < 0 ? r : lock_one(locks, mill_config_run_dir(config), "lock", "run directory", report);
+    int r = lock_dir(locks, mill_config_run_dir(config), "lock", "run directory", 0711, report);
     for (uint32_t i = 0; i < count && r == 0; i++) {
-        r = make_dirs(dirs[i], 0755, report);
-        r = r < 0 ? r : lock_one(locks, dirs[i], ".lock", "log directory", report);
+        r = lock_dir(locks, dirs[i], ".lock", "log directory", 0755, report);
     }
+#ifndef MILL_MUTANT_SUPERVISOR_DEVICE_SHARED
+    r = r < 0 ? r : devices_lock(config, locks, report);
+#endif
     return r < 0 ? r : make_dirs(mill_config_metadata_dir(config), 0755, report);
 }
 
@@ -201,12 +270,31 @@ int rundir_read(const struct mill_config *config, const char *name, char *ret_te
     return r;
 }
 
+/* True when the lock file names this process. */
+static bool ours(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool mine = fd >= 0 && holder_of(fd) == getpid();
+    if (fd >= 0) {
+        close(fd);
+    }
+    return mine;
+}
+
 void rundir_clean(const struct mill_config *config)
 {
     static const char *const names[] = {"ipc",   "map",           "counters",
                                         "ready", "control.pid",   "millraced.pid",
                                         "lock",  "supervisor.pid"};
     char path[SUPERVISOR_PATH_BYTES];
+    char name[DEVICE_NAME_BYTES];
+    const struct mill_config_port *ports;
+    uint32_t ports_count = mill_config_ports(config, &ports);
+    for (uint32_t i = 0; i < ports_count; i++) {
+        if (device_path(config, &ports[i], name, path) && ours(path)) {
+            unlink(path);
+        }
+    }
     for (uint32_t i = 0; i < MILL_COUNT_OF(names); i++) {
         rundir_path(config, names[i], path);
         unlink(path);

@@ -40,6 +40,7 @@ struct supervisor {
     struct segments segments;
     struct child children[CHILDREN];
     int signals_fd;
+    int pages_lock; /* until millraced has its memory */
     enum phase phase;
     bool told_ready;
     int code;             /* exit code so far */
@@ -112,7 +113,7 @@ static int prepare(struct supervisor *supervisor)
     if (r < 0) {
         return mill_fail(report, r, "cannot write %s: %s", path, strerror(-r));
     }
-    r = pages_prepare(config, report);
+    r = pages_prepare(config, &supervisor->pages_lock, report);
     r = r < 0 ? r : segments_make(config, &supervisor->segments, report);
     if (r < 0) {
         return r;
@@ -241,7 +242,11 @@ static void children_start(struct supervisor *supervisor)
 static void ready_line(const struct mill_counters *counters, char line[READY_LINE_BYTES])
 {
     size_t used = (size_t)snprintf(line, READY_LINE_BYTES, "millrace: ready");
-    for (uint32_t i = 0; i < counters->listeners_count && i < MILL_MAP_LISTENERS_MAX; i++) {
+    uint32_t count = counters->listeners_count;
+#ifdef MILL_MUTANT_SUPERVISOR_READY_FIRST
+    count = 1;
+#endif
+    for (uint32_t i = 0; i < count && i < MILL_MAP_LISTENERS_MAX; i++) {
         const struct mill_shared_listener_info *info = &counters->listeners[i];
         if (strcmp(info->state, "serving") == 0 && used < READY_LINE_BYTES) {
             int more =
@@ -281,6 +286,9 @@ static void children_look(struct supervisor *supervisor)
                           child->pid);
         }
         all = all && child->ready;
+    }
+    if (supervisor->children[DATAPLANE].ready) {
+        pages_unlock(&supervisor->pages_lock);
     }
     if (all && !supervisor->told_ready) {
         tell_ready(supervisor);
@@ -358,6 +366,7 @@ int mill_supervisor_run(const struct mill_supervisor_options *options, struct mi
         .config = options->config,
         .report = report,
         .signals_fd = -1,
+        .pages_lock = -1,
         .ready_fd = options->ready_fd,
         .segments = {.ipc_fd = -1, .map_fd = -1, .counters_fd = -1, .ready_fd = -1},
     };
@@ -377,8 +386,9 @@ int mill_supervisor_run(const struct mill_supervisor_options *options, struct mi
         };
         watch(&supervisor);
     }
-    if (supervisor.locks.count > 0 && r != -EBUSY) {
-        /* Ours to clean: the run directory's lock is held. */
+    pages_unlock(&supervisor.pages_lock);
+    if (supervisor.locks.count > 0) {
+        /* Ours to clean: the run directory's lock, the first to be taken, is held. */
         pages_give_back(options->config);
         rundir_clean(options->config);
     }

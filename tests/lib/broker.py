@@ -15,6 +15,7 @@ from lib import lab
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 MEMIF_HOST = "198.18.1.1"  # of the listener on a memif; its peer takes another one of this /24
+BUILD = os.path.join(TOP, os.environ.get("MILLRACE_BUILD", "build"))
 FULL = os.environ.get("MILLRACE_FULL") == "1"
 PREFIX = "millrace-test-"
 
@@ -65,8 +66,8 @@ class Broker:
 
     admin = "LOCAL"  # the listener for topics and for reading back
 
-    def __init__(self, nic=True, settings=None, build=os.environ.get("MILLRACE_BUILD", "build"),
-                 namespace=lab.NETNS, kind=None, memif=False):
+    def __init__(self, nic=True, settings=None, build=BUILD, namespace=lab.NETNS, kind=None,
+                 memif=False):
         self.nic = nic
         self.lab = lab.make(namespace, kind)
         self.build = os.path.join(TOP, build)
@@ -115,11 +116,16 @@ class Broker:
 
     # --- life -----------------------------------------------------------------------------------
     def start(self, timeout=60):
-        log = open(os.path.join(self.home, "broker.log"), "ab")
-        self.process = subprocess.Popen(
-            [os.path.join(self.build, "millrace"), "start", "-c", self.config],
-            stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
-        log.close()
+        self.launch()
+        return self.await_ready(timeout)
+
+    def launch(self):
+        with open(os.path.join(self.home, "broker.log"), "ab") as log:
+            self.process = subprocess.Popen(
+                [os.path.join(self.build, "millrace"), "start", "-c", self.config],
+                stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
+
+    def await_ready(self, timeout):
         deadline = time.monotonic() + timeout
         os.set_blocking(self.process.stdout.fileno(), False)
         self.ready = ""
@@ -187,16 +193,19 @@ class Broker:
             try:
                 self.process.wait(timeout=15)
             except subprocess.TimeoutExpired:
-                pids = [self.pid(name) for name in ("millraced", "control")]
                 self.process.kill()
                 self.process.wait()
-                for pid in pids:
-                    if pid and alive(pid):
-                        os.kill(pid, signal.SIGKILL)
+        self.end_children()
         if self.nic:
             self.lab.down()
         self.forget_arena()
         shutil.rmtree(self.home, ignore_errors=True)
+
+    def end_children(self):
+        """Those that outlive their supervisor, as only a broken broker's do."""
+        for pid in (self.pid("millraced"), self.pid("control")):
+            if pid and alive(pid) and "/millrace" in os.readlink(f"/proc/{pid}/exe"):
+                os.kill(pid, signal.SIGKILL)
 
     def arena_dirs(self):
         """Folders of this instance's arena, as millraced had them mapped after the last start."""

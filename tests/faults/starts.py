@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Instances beside each other on one machine: six that start at once each get the hugepages they need and give
+them back when they stop at once; a second one on the same TAP is refused with the holder's name and does no
+harm; a start that cannot have its pages says how many are missing, and ends."""
+import os
+import signal
+import subprocess
+import tempfile
+import time
+
+from lib.broker import PREFIX, TAP, Broker, alive, pick, skip
+
+TOGETHER = 6
+ARENA_MB = 64
+SETTINGS = {"hugepages.size.mb": str(ARENA_MB)}
+LIMIT_S = 60
+POOL = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+
+
+def remembered(broker):
+    """Pages that the instance has added to the pool and not given back."""
+    try:
+        with open(os.path.join(broker.run_dir, "hugepages"), encoding="ascii") as file:
+            return int(file.read())
+    except FileNotFoundError:
+        return 0
+
+
+def at_once(rounds):
+    for _ in range(rounds):
+        brokers = [Broker(nic=False, settings=SETTINGS) for _ in range(TOGETHER)]
+        try:
+            for broker in brokers:
+                broker.launch()
+            for broker in brokers:
+                broker.await_ready(LIMIT_S)
+            for broker in brokers:
+                broker.process.send_signal(signal.SIGTERM)
+            for broker in brokers:
+                code = broker.process.wait(timeout=LIMIT_S)
+                assert code == 0, f"exit {code}\n{broker.log_text()}"
+                assert remembered(broker) == 0, f"{remembered(broker)} pages were not given back"
+        finally:
+            for broker in brokers:
+                broker.close()
+
+
+def same_tap():
+    with Broker() as first, Broker() as second:
+        first.start()
+        first.millrace("topic", "create", "kept", listener="NIC")
+        done = subprocess.run([os.path.join(second.build, "millrace"), "start", "-c", second.config],
+                              text=True, capture_output=True, timeout=LIMIT_S, check=False)
+        assert done.returncode == 1 and not done.stdout, done
+        holder = f"interface {TAP} is in use by process {first.pid('supervisor')}"
+        assert holder in done.stderr, done.stderr
+        assert not os.path.exists(os.path.join(second.run_dir, "lock")), "its lock was left behind"
+        assert "kept" in first.millrace("topic", "list", listener="NIC")
+        # Free again as soon as the holder's last process has ended, however that ended.
+        children = [first.pid("millraced"), first.pid("control")]
+        os.kill(first.pid("supervisor"), signal.SIGKILL)
+        first.process.wait()
+        second.start()
+        assert not any(alive(pid) for pid in children), "two use one TAP"
+        assert "kept" not in second.millrace("topic", "list", listener="NIC")
+
+
+def no_pages():
+    """In a mount namespace where the pool cannot be raised."""
+    half_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 21
+    with Broker(nic=False, settings={"hugepages.size.mb": str(half_mb)}) as broker, \
+            tempfile.NamedTemporaryFile(prefix=PREFIX) as fake:
+        fake.write(b"0\n")
+        fake.flush()
+        script = f"mount --bind {fake.name} {POOL} && mount -o remount,bind,ro {POOL} && exec " \
+                 f"{os.path.join(broker.build, 'millrace')} start -c {broker.config}"
+        begun = time.monotonic()
+        done = subprocess.run(["unshare", "-m", "sh", "-c", script], text=True, capture_output=True,
+                              timeout=LIMIT_S, check=False)
+        assert done.returncode == 1 and not done.stdout, done
+        assert "hugepages of 2048 KiB are missing; try: sysctl vm.nr_hugepages=" in done.stderr, \
+            done.stderr
+        assert time.monotonic() - begun < 5, "it took long to say so"
+
+
+def main():
+    if os.geteuid() != 0:
+        skip("hugepages, TAP devices and namespaces need root")
+    no_pages()
+    same_tap()
+    at_once(pick(10, 2))
+    print(f"{TOGETHER} instances start and stop at once; a TAP and missing pages are refused by name")
+
+
+if __name__ == "__main__":
+    main()
