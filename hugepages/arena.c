@@ -159,21 +159,74 @@ void mill_arena_close(struct mill_arena *arena, bool remove)
     free(arena);
 }
 
+static uint32_t kept_chunks(struct mill_arena *arena, uint32_t extent)
+{
+    uint32_t class = mill_arena_desc(arena, extent)->class_shift;
+    return class > ARENA_CLASS_CHUNK ? 1u << (class - ARENA_CLASS_CHUNK) : 1;
+}
+
+static void keep(struct mill_arena *arena, uint32_t extent)
+{
+    MILL_ASSERT_LT(extent, arena->units);
+    arena->blocks[extent] = ARENA_BLOCK_KEPT;
+#ifdef MILL_MUTANT_MEMORY_KEPT_GIVEN
+    return;
+#endif
+    for (uint32_t i = 0; i < kept_chunks(arena, extent); i++) {
+        _Atomic uint32_t *word = &arena->chunk_owner[extent / MILL_CHUNK_UNITS + i];
+        uint32_t seen = atomic_load_explicit(word, memory_order_relaxed);
+        bool first = seen == ARENA_CHUNK_FREE;
+        MILL_ASSERT(first || (seen != ARENA_CHUNK_TABLES && seen >= ARENA_CHUNK_KEPT));
+        atomic_store_explicit(word, first ? ARENA_CHUNK_KEPT + 1 : seen + 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&arena->chunks_free, first ? 1 : 0, memory_order_relaxed);
+    }
+}
+
+void mill_arena_kept_free(struct mill_arena *arena, uint32_t extent)
+{
+    MILL_ASSERT_LT(extent, arena->units);
+    MILL_ASSERT_EQ(arena->blocks[extent], ARENA_BLOCK_KEPT);
+    uint32_t chunks = kept_chunks(arena, extent);
+    arena->blocks[extent] = 0;
+    atomic_store_explicit(&mill_arena_desc(arena, extent)->state, MILL_EXTENT_FREE,
+                          memory_order_release);
+    for (uint32_t i = 0; i < chunks; i++) {
+        _Atomic uint32_t *word = &arena->chunk_owner[extent / MILL_CHUNK_UNITS + i];
+        /* The last one sees what the others did before it gives the chunk away; that release pairs
+         * with the acquire of an allocator that claims it. */
+        if (atomic_fetch_sub_explicit(word, 1, memory_order_acq_rel) == ARENA_CHUNK_KEPT + 1) {
+            atomic_store_explicit(word, ARENA_CHUNK_FREE, memory_order_release);
+            atomic_fetch_add_explicit(&arena->chunks_free, 1, memory_order_relaxed);
+        }
+    }
+}
+
 void mill_arena_reset(struct mill_arena *arena, const struct mill_uuid *incarnation)
+{
+    mill_arena_reset_but(arena, incarnation, NULL, 0);
+}
+
+void mill_arena_reset_but(struct mill_arena *arena, const struct mill_uuid *incarnation,
+                          const uint32_t *extents, uint32_t count)
 {
     /* Nobody may hold an extent: its bytes would be handed out again. */
     MILL_ASSERT_EQ(atomic_load_explicit(&arena->cores_made, memory_order_relaxed), 0u);
+    for (uint32_t i = 0; i < count; i++) {
+        keep(arena, extents[i]);
+    }
     /* Descriptors before marks before the id: a kill on the way leaves no extent whose partition
      * has lost its mark, and none that a new id would vouch for. */
     for (uint32_t i = 0; i < arena->geometry.files_length; i++) {
         for (uint32_t unit = 0; unit < arena->file_units; unit++) {
             struct mill_extent_desc *desc = &arena->files[i].descs[unit];
-            if (atomic_load_explicit(&desc->state, memory_order_relaxed) != MILL_EXTENT_FREE) {
+            bool kept = arena->blocks[i * arena->file_units + unit] == ARENA_BLOCK_KEPT;
+            if (!kept &&
+                atomic_load_explicit(&desc->state, memory_order_relaxed) != MILL_EXTENT_FREE) {
                 atomic_store_explicit(&desc->state, MILL_EXTENT_FREE, memory_order_release);
             }
         }
     }
-    for (uint32_t i = 0; i < arena->geometry.marks_length; i++) {
+    for (uint32_t i = 0; count == 0 && i < arena->geometry.marks_length; i++) {
         if (atomic_load_explicit(&arena->marks[i].state, memory_order_relaxed) != ARENA_MARK_FREE) {
             atomic_store_explicit(&arena->marks[i].state, ARENA_MARK_FREE, memory_order_release);
         }

@@ -108,6 +108,13 @@ uint64_t mill_arena_pages_missing(const struct mill_arena_options *options);
  * after a take-up nothing can be allocated until this was called. */
 void mill_arena_reset(struct mill_arena *arena, const struct mill_uuid *incarnation);
 
+/* The same, but for extents of the take-up that stay as they are: they belong to nobody, and no
+ * core's allocator touches them, until mill_arena_kept_free. */
+void mill_arena_reset_but(struct mill_arena *arena, const struct mill_uuid *incarnation,
+                          const uint32_t *extents, uint32_t count);
+/* Ends an extent that was kept; its memory is anyone's again. Once each, any thread. */
+void mill_arena_kept_free(struct mill_arena *arena, uint32_t extent);
+
 /* The id that arena and log directories share; zero in a fresh arena. */
 struct mill_uuid mill_arena_incarnation(const struct mill_arena *arena);
 

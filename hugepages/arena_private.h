@@ -17,7 +17,8 @@ enum {
     ARENA_CLASS_CHUNK = 9, /* 4096 << 9 = one chunk */
     ARENA_CLASS_MAX = 18,  /* 1 GiB: sizes stay far inside 32 bits */
     ARENA_PATH_BYTES = 512,
-    ARENA_CHUNK_FREE = 0, /* in the chunk table; a core's mark is its index + 1 */
+    ARENA_CHUNK_FREE = 0,    /* in the chunk table; a core's mark is its index + 1 */
+    ARENA_BLOCK_KEPT = 0x20, /* in the byte of a kept extent's first unit */
     /* Written in a slot of marks beside the header's 0 and 1. */
     ARENA_MARK_FREE = 0,
     ARENA_MARK_USED = 1,
@@ -30,6 +31,8 @@ static_assert(ARENA_CLASS_CHUNK < 32 &&
 
 /* Chunks that hold headers and tables belong to nobody. */
 #define ARENA_CHUNK_TABLES UINT32_MAX
+/* Nor do chunks with extents that a take-up kept: this plus how many. */
+#define ARENA_CHUNK_KEPT (1u << 31)
 
 /* First bytes of each file. magic is written last when a file is made and cleared first when it is
  * removed: a file without it holds nothing. */
@@ -94,7 +97,7 @@ struct mill_arena {
     char dir[ARENA_PATH_BYTES];
     _Atomic uint64_t cores_made;   /* bit per core that has an allocator */
     _Atomic uint32_t chunks_free;  /* a hint that saves futile searches */
-    _Atomic uint32_t *chunk_owner; /* per chunk: ARENA_CHUNK_FREE, core + 1, ARENA_CHUNK_TABLES */
+    _Atomic uint32_t *chunk_owner; /* per chunk: core + 1, or ARENA_CHUNK_... */
     /* Per unit; entries of a chunk are touched by the chunk's owner only. */
     struct arena_link *links;
     uint8_t *blocks; /* 0 inside a block, else BLOCK_... | class at its first unit */

@@ -170,15 +170,18 @@ static int log_dirs_open(struct mill_plane *plane, struct mill_report *report)
 static int takeup(struct mill_plane *plane, bool taken, struct mill_report *report)
 {
     struct mill_takeup_result result;
+    mill_store_kept_free(&plane->kept);
     int r = mill_store_takeup(plane->log_dirs, plane->arena, taken, &result, report);
     if (r == 0 && taken) {
         mill_log_line(
             MILL_LEVEL_NOTICE, "store.take-up",
             "extents of an earlier run written to the files partitions=%llu batches=%llu "
-            "bytes=%llu discarded=%llu",
+            "bytes=%llu discarded=%llu kept_bytes=%llu",
             (unsigned long long)result.partitions, (unsigned long long)result.batches_written,
-            (unsigned long long)result.bytes_written, (unsigned long long)result.extents_discarded);
+            (unsigned long long)result.bytes_written, (unsigned long long)result.extents_discarded,
+            (unsigned long long)result.bytes_kept);
     }
+    plane->kept = result.kept;
     return r;
 }
 
@@ -221,6 +224,7 @@ static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
     const struct mill_config *config = plane->config;
     store->dirs = plane->log_dirs;
     store->arena = plane->arena;
+    store->kept = &plane->kept;
     store->core_bell = core->thread.bell;
     store->open_files_max = MILL_PLANE_OPEN_FILES / plane->cores_count;
     store->producers_max = MILL_PLANE_PRODUCERS;
@@ -361,6 +365,11 @@ static int arena_ready(struct mill_plane *plane, struct mill_report *report)
     if (r < 0 || !mill_arena_resized(plane->arena)) {
         return r;
     }
+    if (plane->kept.parts_count > 0) {
+        mill_log_line(MILL_LEVEL_WARN, "arena.size-kept",
+                      "the arena keeps its size: it holds what a full disk could not take");
+        return 0;
+    }
     mill_arena_close(plane->arena, true);
     plane->arena = NULL;
     r = arena_open(plane, &taken, report);
@@ -468,10 +477,14 @@ void mill_plane_close(struct mill_plane *plane)
         mill_core_thread_join(&core->thread);
         bool idle = mill_log_idle(mill_core_log(core->thread.core));
         bool whole = mill_store_thread_stop(&core->store_thread);
+#ifdef MILL_MUTANT_CORE_STOP_UNWRITTEN
+        idle = true;
+#endif
         all_written = all_written && idle;
         clean = (clean || i == 0) && idle && whole;
     }
-    int r = mill_log_dirs_close(plane->log_dirs, clean);
+    bool kept = atomic_load_explicit(&plane->kept.left, memory_order_acquire) > 0;
+    int r = mill_log_dirs_close(plane->log_dirs, clean && !kept);
     MILL_UNUSED(r); /* told; the next start walks the logs */
     /* Stacks give frames and buffers back to the ports, ports give loans back to the cores. */
     for (uint32_t i = 0; plane->cores && i < plane->cores_count; i++) {
@@ -487,7 +500,8 @@ void mill_plane_close(struct mill_plane *plane)
     if (plane->eal_started) {
         mill_eal_stop();
     }
-    mill_arena_close(plane->arena, all_written);
+    mill_arena_close(plane->arena, all_written && !kept);
+    mill_store_kept_free(&plane->kept);
     free(plane->cores);
     free(plane->peers);
     free(plane->peer_memory);

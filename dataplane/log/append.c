@@ -199,6 +199,11 @@ int mill_log_append_place(struct mill_partition *partition, const struct mill_ap
         mill_log_append_corrupt(partition, check, result);
         return 0;
     }
+#ifdef MILL_MUTANT_LOG_CODEC_BYTE
+    if (mill_batch_codec(batch) != MILL_CODEC_NONE) {
+        bytes[append->size_bytes / 2 + MILL_BATCH_HEADER_BYTES / 2] ^= 1;
+    }
+#endif
     settle(partition, bytes, batch, now, check, result);
     return 0;
 }

@@ -157,6 +157,10 @@ static bool post_partition(struct mill_partition *partition)
         return false;
     }
     bool dirty = partition->post != MILL_LOG_NONE;
+#ifdef MILL_MUTANT_CORE_STOP_UNWRITTEN
+    dirty =
+        dirty && partition->log->now.mono_ns / MILL_NS_PER_S % 2 == 0; /* late, as a slow disk */
+#endif
     bool sync = partition->sync_wanted > partition->synced_offset;
     if (serving && !partition->write_under_way && (dirty || sync) && !post_write(partition)) {
         return false;
@@ -248,6 +252,7 @@ static void take_opened(struct mill_partition *partition, const struct mill_link
     partition->synced_offset = from->end_offset;
     partition->high_watermark = from->end_offset;
     partition->sync_wanted = from->end_offset;
+    partition->full = from->full;
     partition->epochs_count = MILL_MIN(from->epochs_count, (uint32_t)MILL_LINK_EPOCHS_MAX);
     memcpy(partition->epochs, from->epochs, sizeof(partition->epochs));
     partition->state = MILL_LOG_SERVING;

@@ -154,6 +154,7 @@ struct mill_link_producer {
 struct mill_link_opened {
     struct mill_link_head head;
     int32_t status;
+    bool full; /* what the last process could not write waits for space; WRITTEN ends that */
     int64_t start_offset;
     int64_t end_offset;
     uint32_t epochs_count;

@@ -20,6 +20,7 @@ struct rebuild {
     struct store_segment built; /* numbers as appends would have made them */
     struct store_entries entries;
     bool write;             /* index entries are written, not only counted */
+    bool full;              /* no space for more of them: what is found then is found by walking */
     int64_t producers_from; /* older batches are in the snapshot */
 };
 
@@ -101,13 +102,29 @@ static void epoch_note(struct store_partition *partition, const struct mill_batc
 static int flush_entries(struct rebuild *rebuild)
 {
     int r = 0;
-    if (rebuild->write) {
+    if (rebuild->write && !rebuild->full) {
         r = mill_store_entries_write(rebuild->store, rebuild->partition, &rebuild->built,
                                      &rebuild->entries);
+        rebuild->full = mill_store_full(r);
+        r = rebuild->full ? 0 : r;
     }
     rebuild->entries.index_count = 0;
     rebuild->entries.time_count = 0;
     return r;
+}
+
+static int producer_note(struct store_partition *partition, const struct mill_batch *batch)
+{
+#ifdef MILL_MUTANT_STORE_FORGET_PRODUCERS
+    return 0;
+#endif
+    return mill_store_producer_note(&partition->producers, batch);
+}
+
+int mill_store_batch_note(struct store_partition *partition, const struct mill_batch *batch)
+{
+    epoch_note(partition, batch);
+    return producer_note(partition, batch);
 }
 
 static int batch_load(void *context, const struct mill_batch *batch, uint64_t pos_bytes)
@@ -116,12 +133,8 @@ static int batch_load(void *context, const struct mill_batch *batch, uint64_t po
     MILL_UNUSED(pos_bytes);
     mill_store_account(rebuild->partition, &rebuild->built, batch, &rebuild->entries);
     epoch_note(rebuild->partition, batch);
-    int r = 0;
-#ifndef MILL_MUTANT_STORE_FORGET_PRODUCERS
-    if (batch->base_offset >= rebuild->producers_from) {
-        r = mill_store_producer_note(&rebuild->partition->producers, batch);
-    }
-#endif
+    int r = batch->base_offset >= rebuild->producers_from ? producer_note(rebuild->partition, batch)
+                                                          : 0;
     if (r == 0 && rebuild->entries.index_count == STORE_BATCH_ENTRIES) {
         r = flush_entries(rebuild);
     }
@@ -154,11 +167,13 @@ static int64_t index_size(struct mill_store *store, struct store_partition *part
     return bad ? -ENODATA : size;
 }
 
-static int index_drop(struct mill_store *store, struct store_partition *partition,
-                      struct store_segment *segment, enum store_file_kind kind)
+/* Ends a rebuilt index. Its entries were written over the old ones, most of which are the same:
+ * that takes no space on a disk that has none. */
+static int index_end(struct mill_store *store, struct store_partition *partition,
+                     struct store_segment *segment, enum store_file_kind kind, uint64_t size_bytes)
 {
     int file = mill_store_file(store, partition, segment, kind);
-    return file < 0 ? file : store->calls->truncate(store->calls->context, file, 0);
+    return file < 0 ? file : store->calls->truncate(store->calls->context, file, size_bytes);
 }
 
 static int64_t log_size(struct mill_store *store, struct store_partition *partition,
@@ -185,15 +200,15 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
     if ((index < 0 && index != -ENODATA) || (time < 0 && time != -ENODATA)) {
         return (int)MILL_MIN(index, time);
     }
-    int r = 0;
-    if (rebuild.write) {
-        r = index_drop(store, partition, segment, STORE_FILE_INDEX);
-        r = r < 0 ? r : index_drop(store, partition, segment, STORE_FILE_TIMEINDEX);
+    int file = 0;
+    for (int kind = STORE_FILE_KINDS - 1; kind >= 0 && file >= 0; kind--) {
+        /* Here, so that the copy below has them open, too; .log last. */
+        bool wanted = kind == STORE_FILE_LOG || rebuild.write;
+        file = wanted ? mill_store_file(store, partition, segment, (enum store_file_kind)kind) : 0;
     }
-    int64_t size = r < 0 ? r : log_size(store, partition, segment);
-    int file = size < 0 ? (int)size : mill_store_file(store, partition, segment, STORE_FILE_LOG);
-    if (file < 0) {
-        return file;
+    int64_t size = file < 0 ? file : log_size(store, partition, segment);
+    if (size < 0) {
+        return (int)size;
     }
     rebuild.built = *segment;
     struct store_walk walk = {
@@ -203,7 +218,7 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
         .each = batch_load,
         .context = &rebuild,
     };
-    r = mill_store_walk(store, file, &walk, ret_good);
+    int r = mill_store_walk(store, file, &walk, ret_good);
     memcpy(rebuild.built.files, segment->files, sizeof(segment->files));
     if (!last) {
         mill_store_time_entry(&rebuild.built, &rebuild.entries); /* as when it was rolled */
@@ -218,7 +233,12 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
     }
     *segment = rebuild.built;
     *ret_size = (uint64_t)size;
-    return 0;
+    if (rebuild.write) {
+        r = index_end(store, partition, segment, STORE_FILE_INDEX, segment->index_bytes);
+        r = r < 0 ? r
+                  : index_end(store, partition, segment, STORE_FILE_TIMEINDEX, segment->time_bytes);
+    }
+    return r;
 }
 
 /* --- segments that are believed -------------------------------------------------------------- */

@@ -119,6 +119,9 @@ int mill_store_prepare_dir(const struct mill_file_calls *files, const char *dir,
                          "set node.id or another log.dirs",
                          dir, meta.node_id, node_id);
     }
+#ifdef MILL_MUTANT_STORE_ANY_CLUSTER
+    snprintf(meta.cluster_id, sizeof(meta.cluster_id), "%s", cluster_id);
+#endif
     if (meta.there && meta.cluster_id[0] && strcmp(meta.cluster_id, cluster_id) != 0) {
         return mill_fail(report, -EPERM,
                          "log directory %s belongs to cluster %s, this is cluster %s: "

@@ -207,9 +207,12 @@ static void producers_note(struct store_partition *partition, const uint8_t *byt
     for (uint32_t at = 0; at < size_bytes;) {
         struct mill_batch batch;
         mill_batch_read(bytes + at, &batch);
+        at += mill_batch_size_bytes(&batch);
+        if (batch.base_offset < partition->end_offset) {
+            continue; /* kept by the take-up, and noted when it was found */
+        }
         int r = mill_store_producer_note(&partition->producers, &batch);
         MILL_UNUSED(r); /* noted there: no snapshot is made of it */
-        at += mill_batch_size_bytes(&batch);
     }
 }
 

@@ -79,7 +79,9 @@ int mill_store_snapshot_write(struct mill_store *store, struct store_partition *
     struct store_producers *producers = &partition->producers;
     int64_t offset = partition->written_offset;
     bool empty = offset == partition->segments[0].base_offset;
-    if (empty || offset == partition->snapshot_offset || producers->incomplete) {
+    /* Producers of batches that wait for space are known, and are beyond the offset. */
+    if (empty || offset == partition->snapshot_offset || producers->incomplete ||
+        partition->kept_count > 0) {
         return 0;
     }
     mill_store_producers_trim(producers, store->now.wall_ms - store->config.producer_expiration_ms,

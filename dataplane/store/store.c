@@ -69,9 +69,7 @@ static void fence_tell(struct mill_store *store)
         }
         tell(store, partition, MILL_LINK_FAILED, sizeof(struct mill_link_only));
         partition->failed_told = true;
-        if (partition->writing && partition->full_told) {
-            store->stalled--;
-        }
+        store->stalled -= partition->full_told ? 1 : 0;
         partition->writing = false;
         partition->full_told = false;
     }
@@ -93,7 +91,7 @@ static struct store_partition *partition_at(struct mill_store *store,
 static void partition_free(struct mill_store *store, struct store_partition *partition)
 {
     store->openings -= partition->opening ? 1 : 0;
-    store->stalled -= partition->writing && partition->full_told ? 1 : 0;
+    store->stalled -= partition->full_told ? 1 : 0;
     mill_store_unload(store, partition);
     store->partitions[partition->slot] = NULL;
     free(partition);
@@ -144,6 +142,7 @@ static void open_load(struct mill_store *store, struct store_partition *partitio
         return;
     }
     r = r < 0 ? r : mill_store_load(store, partition);
+    r = r < 0 ? r : mill_store_kept_begin(store, partition);
     if (r == 0 && partition->settings.flush_messages == 1) {
         /* What a killed process had written may be in the page cache only, and is about to be
          * shown as synced. */
@@ -158,6 +157,11 @@ static void open_load(struct mill_store *store, struct store_partition *partitio
     partition->loaded = true;
     if (r < 0) {
         return;
+    }
+    if (partition->kept_count > 0) {
+        partition->full_told = true; /* by OPENED */
+        store->stalled++;
+        store->retry_at_ns = MILL_MIN(store->retry_at_ns, now.mono_ns + STORE_RETRY_NS);
     }
     partition->mark = mill_arena_mark(store->config.arena, &partition->topic_id, partition->index);
     if (partition->mark) {
@@ -200,7 +204,8 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
     to->status = partition->status == 0 && is_fenced(store, partition) ? -EIO : partition->status;
     partition->failed_told = to->status < 0;
     to->start_offset = partition->start_offset;
-    to->end_offset = partition->written_offset;
+    to->end_offset = partition->end_offset;
+    to->full = partition->kept_count > 0;
     to->epochs_count = partition->epochs_count;
     memcpy(to->epochs, partition->epochs, sizeof(to->epochs));
     partition->opening = false;
@@ -231,7 +236,10 @@ static uint32_t openings_run(struct mill_store *store, struct mill_now now)
 /* What passes by itself: no space, or no descriptor or memory at this moment. */
 static bool passing(int r)
 {
-    return r == -ENOSPC || r == -EDQUOT || r == -EMFILE || r == -ENFILE || r == -ENOMEM;
+#ifdef MILL_MUTANT_STORE_FULL_FENCES
+    return false;
+#endif
+    return mill_store_full(r) || r == -EMFILE || r == -ENFILE || r == -ENOMEM;
 }
 
 /* Goes on with the partition's write. The disk being full keeps it; other failures fence. */
@@ -239,8 +247,10 @@ static void write_run(struct mill_store *store, struct store_partition *partitio
                       struct mill_now now)
 {
     struct mill_link_write *write = &partition->write;
-    int r = 0;
-    while (r == 0 && partition->part < write->parts_count) {
+    bool sync = partition->writing && write->sync;
+    sync = sync || (partition->kept_count > 0 && partition->settings.flush_messages == 1);
+    int r = mill_store_kept_write(store, partition);
+    while (r == 0 && partition->writing && partition->part < write->parts_count) {
         struct mill_ref part = write->parts[partition->part];
         uint32_t done = 0;
         const uint8_t *bytes = mill_ref_data(mill_arena_base(store->config.arena), &part);
@@ -257,6 +267,9 @@ static void write_run(struct mill_store *store, struct store_partition *partitio
         atomic_store_explicit(&partition->mark->written_offset, partition->written_offset,
                               memory_order_release);
     }
+#ifdef MILL_MUTANT_STORE_FULL_DROPPED
+    r = passing(r) ? 0 : r;
+#endif
     if (passing(r)) {
         if (!partition->full_told) {
             partition->full_told = true;
@@ -266,7 +279,7 @@ static void write_run(struct mill_store *store, struct store_partition *partitio
         store->retry_at_ns = now.mono_ns + STORE_RETRY_NS;
         return;
     }
-    if (r == 0 && write->sync) {
+    if (r == 0 && sync) {
         r = mill_store_sync(store, partition);
     }
     if (r < 0) {
@@ -288,9 +301,9 @@ static uint32_t retries_run(struct mill_store *store, struct mill_now now)
     store->retry_at_ns = MILL_NEVER;
     for (uint32_t i = 0; store->stalled > 0 && i < store->partitions_length; i++) {
         struct store_partition *partition = store->partitions[i];
-        if (partition && partition->writing && partition->full_told && out_room(store)) {
+        if (partition && partition->full_told && !partition->opening && out_room(store)) {
             write_run(store, partition, now);
-            work += partition->writing ? 0 : 1;
+            work += partition->full_told ? 0 : 1;
         }
     }
     if (store->stalled > 0) {
@@ -333,6 +346,9 @@ static int seek_batch(void *context, const struct mill_batch *batch, uint64_t po
 static int cold_read(struct mill_store *store, struct store_partition *partition,
                      const struct mill_link_read *read, uint32_t *ret_size)
 {
+    if (partition->kept_count > 0 && read->offset >= partition->written_offset) {
+        return mill_store_kept_read(store, partition, read, ret_size);
+    }
     struct store_segment *segment = mill_store_segment_of(partition, read->offset);
     while (segment && segment->next_offset <= read->offset &&
            segment + 1 < partition->segments + partition->segments_count) {
@@ -477,16 +493,19 @@ static void take_delete(struct mill_store *store, struct store_partition *partit
     for (uint32_t i = 0; i < partition->segments_count; i++) {
         mill_store_file_close(store, &partition->segments[i]);
     }
+#ifndef MILL_MUTANT_STORE_DELETE_KEPT
     if (partition->path[0] && partition->loaded && partition->status == 0) {
         offsets_forget(store, partition);
         r = mill_store_dir_remove(store, partition);
     }
+#endif
     if (r < 0) {
         mill_log_dirs_fence(store->dirs, partition->dir, r);
     }
     if (partition->mark) {
         mill_arena_mark_free(partition->mark);
     }
+    mill_store_kept_drop(store, partition);
     tell(store, partition, MILL_LINK_GONE, sizeof(struct mill_link_only));
     partition_free(store, partition);
 }

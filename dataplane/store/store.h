@@ -23,11 +23,30 @@ enum {
 
 struct mill_store;
 
+/* What a take-up could not write for lack of space: whole, checked batches that follow the end of a
+ * partition's files, in order. They stay in their extents; the store that opens the partition reads
+ * them there and writes them when there is space. */
+struct mill_kept_part {
+    struct mill_uuid topic_id;
+    int32_t partition;
+    struct mill_ref ref; /* what of the extent is not in the files */
+};
+
+struct mill_store_kept {
+    struct mill_kept_part *parts; /* those of a partition stand together */
+    uint32_t parts_count;
+    uint32_t parts_capacity;
+    _Atomic uint32_t left; /* not written yet: while not 0 the arena must not be removed */
+};
+
+void mill_store_kept_free(struct mill_store_kept *kept);
+
 struct mill_store_config {
     struct mill_log_dirs *dirs;
     struct mill_arena *arena;
-    struct mill_ring in;  /* from the core: consumer end */
-    struct mill_ring out; /* to the core: producer end */
+    struct mill_store_kept *kept; /* of the take-up, shared by all stores; NULL: nothing */
+    struct mill_ring in;          /* from the core: consumer end */
+    struct mill_ring out;         /* to the core: producer end */
     struct mill_bell core_bell;
     uint32_t open_files_max; /* descriptors kept open, least recent closed */
     uint32_t producers_max;
@@ -38,13 +57,17 @@ struct mill_store_config {
 /* Take-up, before cores run: writes to the files what extents of an earlier process hold beyond
  * them (descriptors say what is valid; each batch is checked), then empties the arena under the
  * directories' incarnation. Extents of another incarnation, or files that end before the recorded
- * offset (an older copy), are discarded, with one line per partition. ret: 0, -errno when the files
- * cannot be written (nothing of the arena is lost then). */
+ * offset (an older copy), are discarded, with one line per partition. Extents for which there is no
+ * space are kept, and then the incarnation is, too.
+ * out: ret_result, its kept to be given to mill_store_kept_free.
+ * ret: 0, -errno when the files cannot be written (nothing of the arena is lost then). */
 struct mill_takeup_result {
     uint64_t partitions;
     uint64_t batches_written;
     uint64_t bytes_written;
     uint64_t extents_discarded;
+    uint64_t bytes_kept;
+    struct mill_store_kept kept;
 };
 int mill_store_takeup(struct mill_log_dirs *dirs, struct mill_arena *arena, bool taken,
                       struct mill_takeup_result *ret_result,

@@ -106,6 +106,9 @@ struct store_partition {
     struct store_producers producers;
     uint32_t producers_told;
     uint32_t batches_told;
+    struct mill_kept_part *kept; /* batches behind written_offset that wait for space */
+    uint32_t kept_count;
+    int64_t end_offset;           /* after those */
     struct mill_link_write write; /* the one under way */
     uint32_t part;                /* of it, being written */
     uint32_t part_bytes;          /* of that part, in the file */
@@ -264,6 +267,30 @@ struct store_segment *mill_store_segment_of(struct store_partition *partition, i
  * ret: 0; -EUCLEAN damage below the recovery point, told: never served; -errno. */
 int mill_store_load(struct mill_store *store, struct store_partition *partition) MILL_WARN_UNUSED;
 void mill_store_unload(struct mill_store *store, struct store_partition *partition);
+
+/* Notes a batch's producer and leader epoch, as loading does. ret: 0, -ENOMEM. */
+int mill_store_batch_note(struct store_partition *partition,
+                          const struct mill_batch *batch) MILL_WARN_UNUSED;
+
+/* --- kept.c -------------------------------------------------------------------------------------
+ */
+
+/* No space: what a take-up keeps in its extents, or a store tries again. */
+bool mill_store_full(int r);
+/* Take-up: keeps one more batch, the next one of its partition. ret: 0, -ENOMEM. */
+int mill_store_keep(struct mill_store_kept *kept, const struct mill_uuid *topic_id,
+                    int32_t partition, const struct mill_ref *batch) MILL_WARN_UNUSED;
+/* Finds what was kept of a partition that was just loaded, and sets its end. ret: 0, -errno. */
+int mill_store_kept_begin(struct mill_store *store,
+                          struct store_partition *partition) MILL_WARN_UNUSED;
+/* Writes it, as far as there is space. ret: 0 all of it, -errno. */
+int mill_store_kept_write(struct mill_store *store,
+                          struct store_partition *partition) MILL_WARN_UNUSED;
+/* The partition is deleted. */
+void mill_store_kept_drop(struct mill_store *store, struct store_partition *partition);
+/* A cold read of what was kept. ret: as a read of the files. */
+int mill_store_kept_read(struct mill_store *store, const struct store_partition *partition,
+                         const struct mill_link_read *read, uint32_t *ret_size) MILL_WARN_UNUSED;
 
 /* --- partition_dir.c ----------------------------------------------------------------------------
  */

@@ -36,6 +36,7 @@ struct takeup {
     uint32_t homes_count;
     uint32_t homes_capacity;
     uint32_t dir; /* being listed */
+    bool full;    /* the rest of this partition is kept, not written */
     uint32_t *extents;
     uint32_t extents_count;
 };
@@ -158,6 +159,28 @@ static uint32_t batch_check(const uint8_t *data, uint32_t pos, uint32_t end,
     return crc == ret_batch->crc ? size : 0;
 }
 
+/* Writes one batch, or keeps it when there is no space. */
+static int batch_write(struct takeup *takeup, struct store_partition *partition,
+                       const struct mill_ref *ref, const struct mill_batch *batch)
+{
+    uint32_t done = 0;
+    const uint8_t *bytes = mill_ref_data(mill_arena_base(takeup->arena), ref);
+    int r = takeup->full
+                ? -ENOSPC
+                : mill_store_append(takeup->store, partition, bytes, ref->size_bytes, &done);
+    if (mill_store_full(r)) {
+        takeup->full = true;
+        takeup->result->bytes_kept += ref->size_bytes;
+        partition->written_offset = mill_batch_last_offset(batch) + 1; /* as far as looked at */
+        return mill_store_keep(&takeup->result->kept, &partition->topic_id, partition->index, ref);
+    }
+    if (r == 0) {
+        takeup->result->batches_written++;
+        takeup->result->bytes_written += ref->size_bytes;
+    }
+    return r;
+}
+
 /* Writes what one extent holds beyond the files. ret: 1 go on, 0 stop here (told), -errno. */
 static int extent_write(struct takeup *takeup, struct store_partition *partition, uint32_t extent,
                         int64_t limit_offset)
@@ -181,6 +204,9 @@ static int extent_write(struct takeup *takeup, struct store_partition *partition
             pos += size;
             continue;
         }
+#ifdef MILL_MUTANT_STORE_TRUST_TAKEUP
+        partition->written_offset = batch.base_offset;
+#endif
         if (batch.base_offset != partition->written_offset) {
             mill_log_dirs_say(takeup->dirs, MILL_LEVEL_ERROR, "store.take-up.gap",
                               "partition=%s files end at %" PRId64
@@ -193,15 +219,13 @@ static int extent_write(struct takeup *takeup, struct store_partition *partition
             return 1;
         }
 #endif
-        uint32_t done = 0;
-        int r = mill_store_append(takeup->store, partition, data + pos, size, &done);
+        struct mill_ref ref = {.extent = extent, .pos_bytes = pos, .size_bytes = size};
+        int r = batch_write(takeup, partition, &ref, &batch);
         if (r < 0) {
             return mill_fail(takeup->report, r,
                              "%s cannot be written: %s; nothing was lost, mend it and start again",
                              partition->path, strerror(-r));
         }
-        takeup->result->batches_written++;
-        takeup->result->bytes_written += size;
         pos += size;
     }
     return 1;
@@ -214,6 +238,9 @@ static int partition_write(struct takeup *takeup, struct store_partition *partit
     int64_t written = mark ? atomic_load_explicit(&mark->written_offset, memory_order_acquire) : 0;
     int64_t cut = mark ? atomic_load_explicit(&mark->truncate_offset, memory_order_acquire) : -1;
     uint64_t before = takeup->result->bytes_written;
+#ifdef MILL_MUTANT_STORE_TRUST_TAKEUP
+    written = 0;
+#endif
     if (partition->written_offset < written) {
         mill_log_dirs_say(takeup->dirs, MILL_LEVEL_ERROR, "store.take-up.older-copy",
                           "partition=%s files end at %" PRId64 " but had been written to %" PRId64
@@ -222,6 +249,7 @@ static int partition_write(struct takeup *takeup, struct store_partition *partit
         takeup->result->extents_discarded += count;
         return 0;
     }
+    takeup->full = false;
     for (uint32_t i = 0; i < count; i++) {
         int r = extent_write(takeup, partition, extents[i], cut < 0 ? INT64_MAX : cut);
         if (r < 0) {
@@ -231,6 +259,12 @@ static int partition_write(struct takeup *takeup, struct store_partition *partit
             takeup->result->extents_discarded += count - i;
             break;
         }
+    }
+    if (takeup->full) {
+        mill_log_dirs_say(takeup->dirs, MILL_LEVEL_ERROR, "store.take-up.full",
+                          "partition=%s: no space; what is not in the files stays in memory and is "
+                          "served from there until it can be written",
+                          partition->path);
     }
     if (takeup->result->bytes_written > before) {
         takeup->result->partitions++;
@@ -270,6 +304,9 @@ static int group_write(struct takeup *takeup, const uint32_t *extents, uint32_t 
         takeup->result->extents_discarded += count;
         return 0;
     }
+#ifdef MILL_MUTANT_STORE_TRUST_TAKEUP
+    ours = takeup->metas[home->dir].incarnation;
+#endif
     if (mill_uuid_is_zero(&ours) ||
         !mill_uuid_equal(&ours, &takeup->metas[home->dir].incarnation)) {
         mill_log_dirs_say(
@@ -340,23 +377,53 @@ static int groups_write(struct takeup *takeup)
 
 /* --- the whole ------------------------------------------------------------------------------- */
 
-/* Directories first: killed in between, the arena is of an older run and what it holds is in the
- * files. */
-static int incarnation_new(struct takeup *takeup)
+/* Gives every directory this incarnation. Directories come before the arena: killed in between, the
+ * arena is of an older run and what it holds is in the files. */
+static int incarnation_write(struct takeup *takeup, const struct mill_uuid *id)
 {
-    struct mill_uuid id;
-    if (getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id)) {
-        return mill_fail(takeup->report, -EIO, "no random numbers from the kernel");
-    }
     for (uint32_t i = 0; i < takeup->dirs->count; i++) {
-        takeup->metas[i].incarnation = id;
-        int r = mill_store_meta_write(takeup->files, takeup->dirs->dirs[i].path, &takeup->metas[i]);
+        struct store_meta meta = takeup->metas[i];
+        if (mill_uuid_equal(&meta.incarnation, id)) {
+            continue;
+        }
+        meta.incarnation = *id;
+        int r = mill_store_meta_write(takeup->files, takeup->dirs->dirs[i].path, &meta);
         if (r < 0) {
             return mill_fail(takeup->report, r, "%s/meta.properties cannot be written: %s",
                              takeup->dirs->dirs[i].path, strerror(-r));
         }
+        takeup->metas[i] = meta;
     }
-    mill_arena_reset(takeup->arena, &id);
+    return 0;
+}
+
+/* A new one for each run; the old one as long as extents of it are kept, or when a full disk takes
+ * no other: nothing else is left of its run. */
+static int incarnation_begin(struct takeup *takeup)
+{
+    struct mill_store_kept *kept = &takeup->result->kept;
+    struct mill_uuid old = takeup->metas[0].incarnation;
+    struct mill_uuid id = mill_arena_incarnation(takeup->arena);
+    int r = 0;
+    if (kept->parts_count == 0 && getrandom(&id, sizeof(id), 0) != (ssize_t)sizeof(id)) {
+        return mill_fail(takeup->report, -EIO, "no random numbers from the kernel");
+    }
+    r = incarnation_write(takeup, &id);
+    if (mill_store_full(r) && kept->parts_count == 0 && !mill_uuid_is_zero(&old)) {
+        id = old;
+        r = incarnation_write(takeup, &id);
+    }
+    uint32_t *extents = calloc(MILL_MAX(kept->parts_count, 1u), sizeof(extents[0]));
+    if (r < 0 || !extents) {
+        free(extents);
+        return r < 0 ? r : mill_fail(takeup->report, -ENOMEM, "no memory for the take-up");
+    }
+    for (uint32_t i = 0; i < kept->parts_count; i++) {
+        extents[i] = kept->parts[i].ref.extent;
+    }
+    mill_arena_reset_but(takeup->arena, &id, extents, kept->parts_count);
+    atomic_store_explicit(&kept->left, kept->parts_count, memory_order_relaxed);
+    free(extents);
     return 0;
 }
 
@@ -391,8 +458,11 @@ int mill_store_takeup(struct mill_log_dirs *dirs, struct mill_arena *arena, bool
         r = r < 0 ? r : extents_find(takeup);
         r = r < 0 ? r : groups_write(takeup);
     }
-    r = r < 0 ? r : incarnation_new(takeup);
+    r = r < 0 ? r : incarnation_begin(takeup);
     mill_store_abandon(takeup->store);
+    if (r < 0) {
+        mill_store_kept_free(&ret_result->kept);
+    }
     free(takeup->homes);
     free(takeup->extents);
     free(takeup);

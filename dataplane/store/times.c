@@ -45,6 +45,9 @@ static bool record_find(const struct mill_batch *batch, const uint8_t *records, 
         int64_t timestamp = batch->base_timestamp + record.timestamp_delta;
         if (timestamp >= time_ms) {
             *ret_offset = batch->base_offset + record.offset_delta;
+#ifdef MILL_MUTANT_STORE_TIME_OFF
+            *ret_offset += 1;
+#endif
             *ret_timestamp = timestamp;
             return true;
         }

@@ -232,6 +232,7 @@ static void core_start(struct world *world, uint32_t index)
     struct mill_store_config store = {
         .dirs = world->dirs,
         .arena = world->arena,
+        .kept = &world->takeup.kept,
         .open_files_max = 16,
         .producers_max = 256,
         .producer_expiration_ms = 86400000,
@@ -322,6 +323,7 @@ void world_crash(struct world *world)
     mill_log_dirs_abandon(world->dirs);
     forget(world);
     mill_arena_close(world->arena, false);
+    mill_store_kept_free(&world->takeup.kept);
     start(world);
 }
 
@@ -350,6 +352,7 @@ static void stop(struct world *world)
     MILL_ASSERT_EQ(mill_log_dirs_close(world->dirs, clean), 0);
     forget(world);
     mill_arena_close(world->arena, true);
+    mill_store_kept_free(&world->takeup.kept);
 }
 
 void world_restart(struct world *world)

@@ -189,6 +189,70 @@ static void test_reopen_takes_extents_marks_and_incarnation(void **state)
     fixture_free(&fixture);
 }
 
+/* Takes all that is left; none of it may lie in an extent that was kept. ret: 4 KiB units. */
+static uint32_t take_all(struct mill_arena *arena, const uint32_t *kept, uint32_t kept_count)
+{
+    struct mill_extents *extents;
+    uint32_t count = 0;
+    uint32_t extent;
+    assert_int_equal(mill_extents_create(arena, 0, -1, &extents), 0);
+    while (mill_extent_alloc(extents, 4096, &extent) == 0) {
+        for (uint32_t i = 0; i < kept_count; i++) {
+            uint32_t units = 1u << mill_arena_desc(arena, kept[i])->class_shift;
+            assert_true(extent < kept[i] || extent >= kept[i] + units);
+        }
+        count++;
+    }
+    mill_extents_destroy(extents);
+    return count;
+}
+
+/* Two small extents of one chunk and one of several chunks outlive two resets, while all other
+ * memory is handed out; each chunk is anyone's when its last one is freed. */
+static void test_reset_but_kept_extents_stay_until_freed(void **state)
+{
+    (void)state;
+    enum { SMALL = 4096, LARGE = 3 << 20, KEPT = 3, ALL = 6 };
+    struct fixture fixture;
+    struct mill_extents *extents;
+    uint32_t made[ALL];
+    const struct mill_uuid mine = {{7}};
+    fixture_make(&fixture, 32);
+    struct mill_arena *arena = fixture_open(&fixture, false);
+    mill_arena_reset(arena, &mine);
+    uint32_t whole = take_all(arena, NULL, 0);
+    mill_arena_close(arena, true);
+
+    arena = fixture_open(&fixture, false);
+    mill_arena_reset(arena, &mine);
+    assert_int_equal(mill_extents_create(arena, 0, -1, &extents), 0);
+    for (uint32_t i = 0; i < ALL; i++) {
+        made[i] = publish_numbered(arena, extents, i + 1, i == 2 ? LARGE : SMALL);
+        assert_true(made[i] != UINT32_MAX);
+    }
+    mill_extents_destroy(extents);
+    mill_arena_close(arena, false);
+    for (int round = 0; round < 2; round++) {
+        arena = fixture_open(&fixture, true);
+        mill_arena_reset_but(arena, &mine, made, KEPT);
+        assert_int_equal(count_logs(arena), KEPT);
+        assert_int_equal(take_all(arena, made, KEPT), whole - 3 * MILL_CHUNK_UNITS);
+        for (uint32_t i = 0; i < KEPT; i++) {
+            assert_true(is_numbered(arena, made[i], mill_arena_desc(arena, made[i])));
+        }
+        mill_arena_close(arena, false);
+    }
+    arena = fixture_open(&fixture, true);
+    mill_arena_reset_but(arena, &mine, made, KEPT);
+    mill_arena_kept_free(arena, made[0]);
+    mill_arena_kept_free(arena, made[2]);
+    assert_int_equal(count_logs(arena), 1);
+    mill_arena_kept_free(arena, made[1]);
+    assert_int_equal(take_all(arena, NULL, 0), whole);
+    mill_arena_close(arena, true);
+    fixture_free(&fixture);
+}
+
 static void alloc_before_reset(void *argument)
 {
     struct mill_extents *extents;
@@ -660,6 +724,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open_fresh_files_private_and_whole),
         cmocka_unit_test(test_reopen_takes_extents_marks_and_incarnation),
+        cmocka_unit_test(test_reset_but_kept_extents_stay_until_freed),
         cmocka_unit_test(test_alloc_after_take_before_reset_aborts),
         cmocka_unit_test(test_reopen_other_geometry_keeps_content),
         cmocka_unit_test(test_open_damaged_header_refused_until_discarded),

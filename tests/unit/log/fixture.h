@@ -165,6 +165,7 @@ static inline void fixture_open(struct fixture *f)
     struct mill_store_config store = {
         .dirs = f->dirs,
         .arena = f->arena,
+        .kept = &f->takeup.kept,
         .core_bell = f->core_bell,
         .open_files_max = f->open_files_max,
         .producers_max = f->limits.producers_max,
@@ -218,6 +219,7 @@ static inline void fixture_close(struct fixture *f, bool remove)
     mill_extents_destroy(f->extents);
     mill_loans_fini(&f->loans);
     mill_arena_close(f->arena, remove);
+    mill_store_kept_free(&f->takeup.kept);
     f->log = NULL;
     f->store = NULL;
     f->arena = NULL;

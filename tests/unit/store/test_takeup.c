@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include "base/random.h"
+#include "tests/sim/disk_model.h"
 #include "tests/unit/log/fixture.h"
 
 enum {
@@ -238,6 +239,91 @@ static void test_takeup_stops_at_a_damaged_batch(void **state)
     assert_int_equal(f.takeup.batches_written, 3);
 }
 
+static void read_back(struct mill_partition *partition, int64_t offset)
+{
+    static struct mill_read_result got;
+    struct mill_read read = {.offset = offset,
+                             .bytes_max = 1,
+                             .first_whole = true,
+                             .current_epoch = -1,
+                             .last_epoch = -1,
+                             .refs_max = 4};
+    fixture_read(&f, partition, &read, &got);
+    assert_int_equal(got.error, 0);
+    assert_true(got.refs_count > 0);
+    struct mill_batch batch;
+    const uint8_t *bytes = mill_ref_data(mill_arena_base(f.arena), &got.refs[0]);
+    mill_batch_read(bytes, &batch);
+    assert_in_range(offset, batch.base_offset, mill_batch_last_offset(&batch));
+    assert_int_equal(mill_crc32c(bytes + MILL_BATCH_SUMMED_AT,
+                                 mill_batch_size_bytes(&batch) - MILL_BATCH_SUMMED_AT),
+                     batch.crc);
+}
+
+/* Killed while the disk is full, again and again: all is served from the extents that are left,
+ * nothing is taken, and the same batches are in the files when there is space. */
+static void test_takeup_on_a_full_disk_serves_and_writes_later(void **state)
+{
+    MILL_UNUSED(state);
+    enum { BATCHES = 40, OF_WHICH_FIT = 3 };
+    struct mill_log_settings settings = fixture_settings();
+    struct mill_append_result result;
+    struct disk_model *disk = disk_model_new(1);
+    m = maker_new();
+    m->producer_id = PRODUCER;
+    m->epoch = 0;
+    m->value_bytes = 700;
+    fixture_make(&f, disk_model_calls(disk));
+    fixture_open(&f);
+    struct mill_partition *partition = fixture_partition(&f, 0, &settings);
+    for (int i = 0; i < BATCHES; i++) {
+        m->sequence = i * 4;
+        maker_build(m, 4);
+        maker_must(&f, partition, m);
+    }
+    fixture_close(&f, false);
+    disk_model_faults(disk)->space_bytes = OF_WHICH_FIT * m->size + m->size / 2;
+    for (int round = 0; round < 3; round++) {
+        fixture_open(&f);
+        assert_true(fixture_was_said(&f, "store.take-up.full"));
+        assert_true(f.takeup.kept.left > 0);
+        partition = fixture_partition(&f, 0, &settings);
+        assert_int_equal(mill_partition_end(partition), BATCHES * 4);
+        for (int64_t offset = 0; offset < BATCHES * 4; offset += 3) {
+            read_back(partition, offset);
+        }
+        m->sequence = BATCHES * 4;
+        maker_build(m, 4);
+        assert_int_equal(maker_append(&f, partition, m, &result), 0);
+        assert_int_equal(result.error, MILL_KERR_KAFKA_STORAGE_ERROR);
+        fixture_close(&f, false);
+    }
+    fixture_open(&f);
+    partition = fixture_partition(&f, 0, &settings);
+    disk_model_faults(disk)->space_bytes = UINT64_MAX;
+    fixture_step(&f, 600);
+    fixture_settle(&f);
+    assert_int_equal(f.takeup.kept.left, 0);
+    m->sequence = (BATCHES - 1) * 4; /* the last one sent again: known */
+    maker_build(m, 4);
+    assert_true(maker_must(&f, partition, m).duplicate);
+    m->sequence = BATCHES * 4;
+    maker_build(m, 4);
+    assert_int_equal(maker_must(&f, partition, m).base_offset, BATCHES * 4);
+    fixture_close(&f, true);
+    fixture_open(&f);
+    assert_int_equal(f.takeup.batches_written, 0);
+    partition = fixture_partition(&f, 0, &settings);
+    assert_int_equal(mill_partition_end(partition), (BATCHES + 1) * 4);
+    for (int64_t offset = 0; offset < BATCHES * 4; offset++) {
+        read_back(partition, offset);
+    }
+    fixture_close(&f, true);
+    fixture_free(&f);
+    disk_model_free(disk);
+    free(m);
+}
+
 static void test_takeup_that_cannot_write_keeps_the_arena(void **state)
 {
     MILL_UNUSED(state);
@@ -268,6 +354,7 @@ int main(void)
         cmocka_unit_test(test_takeup_of_an_older_copy_is_refused),
         cmocka_unit_test(test_takeup_without_files_is_told),
         cmocka_unit_test(test_takeup_stops_at_a_damaged_batch),
+        cmocka_unit_test(test_takeup_on_a_full_disk_serves_and_writes_later),
         cmocka_unit_test(test_takeup_that_cannot_write_keeps_the_arena),
     };
     return cmocka_run_group_tests_name("take-up", tests, NULL, NULL);
