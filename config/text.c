@@ -186,6 +186,9 @@ int check_value(const char *text, enum mill_config_type type, int64_t min, int64
             *ret_number = 0;
             return 0;
         }
+#ifdef MILL_MUTANT_CONFIG_RANGE
+        min = INT64_MIN;
+#endif
         return check_number(text, min, max, choices, unit, ret_number, report);
     case MILL_CONFIG_DOUBLE:
         return check_double(text, min, max, report);

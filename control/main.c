@@ -320,7 +320,9 @@ int main(int argc, char **argv)
     pid_t parent = getppid();
     mill_log_setup("millrace-control", MILL_LEVEL_INFO);
     /* The supervisor's end is our end. It may have ended before the call. */
+#ifndef MILL_MUTANT_SUPERVISOR_LEAVE_CHILDREN
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+#endif
     if (getppid() != parent) {
         return 0;
     }

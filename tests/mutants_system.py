@@ -2,19 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goal: the tests of the whole broker fail when what they guard is broken.
 
-Method: each row of TABLE names a mutant (tests/mutants says what it breaks) and a test of tests/suite; the
-four programs are built with it into a folder of their own and the test runs on them and must fail. A name of
-meson's is a unit test that starts one of the programs.
+Method: each row of TABLE names a mutant (MILL_MUTANT_NAME in the sources breaks one thing) and a test of
+tests/suite, with its arguments; tests/lib/mutant_build.py makes the programs, and the test runs on them and must
+fail. A name of meson's is a unit test that starts one of the programs.
 
-    tests/mutants_system            all rows
-    tests/mutants_system NAME...    rows of these mutants
+    tests/mutants_system.py            all rows
+    tests/mutants_system.py NAME...    rows of these mutants
 """
+import itertools
 import os
 import subprocess
 import sys
+import time
 
-TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-DIR = os.path.join(TOP, "build-mutant-system")
+from lib.mutant_build import DIR, TOP, Build, macro, sources
+
 PROGRAMS = ("millrace", "millraced", "millrace-control", "millrace-supervisor",
             "tests/unit/control/test_control_main")
 LIMIT_S = 600
@@ -33,28 +35,46 @@ TABLE = (
     ("core-rows-stale", "tests/clients/top.py"),
     ("jitter-unwatched", "tests/faults/starved.py"),
     ("bench-coordinated", "tests/perf/bench.py"),
+    ("log-codec-byte", "tests/clients/kcat.py"),
+    ("store-time-off", "tests/clients/librdkafka.py"),
+    ("store-time-off", "tests/clients/go.py"),
+    ("store-time-off", "tests/clients/node.py"),
+    ("core-old-offsets", "tests/clients/python.py"),
+    ("control-delete-by-id", "tests/clients/go.py"),
+    ("control-config-unset", "tests/clients/java.py"),
+    ("core-no-controller", "tests/clients/node.py"),
+    ("supervisor-ready-first", "tests/clients/fresh"),
+    ("core-ask-control", "tests/faults/kill_control.py"),
+    ("control-lose-config", "tests/faults/kill_both.py"),
+    ("supervisor-leave-children", "tests/faults/kill_supervisor.py"),
+    ("core-stop-unwritten", "tests/faults/stop.py"),
+    ("store-any-cluster", "tests/faults/restore.py"),
+    ("store-trust-takeup", "tests/faults/restore.py"),
+    ("core-handed-uncounted", "tests/clients/cores.py"),
+    ("core-peer-loans-lost", "tests/clients/cores.py"),
+    ("core-tick", "tests/clients/idle.py"),
+    ("core-staged-stays", "tests/faults/pressure.py produce-large"),
+    ("core-drip-kept", "tests/faults/pressure.py stagers"),
+    ("control-uncommitted", "tests/faults/topics.py"),
+    ("store-delete-kept", "tests/faults/topics.py"),
+    ("store-full-dropped", "tests/faults/disk_full.py"),
+    ("store-full-fences", "tests/faults/disk_full.py"),
+    ("store-kept-lost", "tests/faults/disk_full.py"),
+    ("core-bad-frame-kept", "tests/faults/frames.py"),
+    ("core-frame-memory", "tests/faults/frames.py"),
+    ("config-range", "tests/faults/config.py"),
+    ("supervisor-pool-unlocked", "tests/faults/starts.py"),
+    ("supervisor-device-shared", "tests/faults/starts.py"),
 )
 
 
-def quiet(*command):
-    done = subprocess.run(command, cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{done.stdout[-3000:]}")
-
-
-def build(mutant):
-    if not os.path.exists(os.path.join(DIR, "build.ninja")):
-        quiet("meson", "setup", DIR, TOP, "--buildtype=debugoptimized")
-    quiet("meson", "configure", DIR, f"-Dmutant={mutant}")
-    quiet("ninja", "-C", DIR, *PROGRAMS)
-
-
-def fails(test):
-    environment = dict(os.environ, MILLRACE_BUILD=DIR, MILLRACE_FULL="0",
+def fails(mutant, test):
+    environment = dict(os.environ, MILLRACE_BUILD=DIR, MILLRACE_FULL="0", MILLRACE_MUTANT=mutant,
                        PYTHONPATH=os.path.join(TOP, "tests"))
-    command = ["/usr/bin/python3", "-B", test]
-    if not test.endswith(".py"):
+    command = test.split()
+    if command[0].endswith(".py"):
+        command[:0] = ["/usr/bin/python3", "-B"]
+    elif not os.path.exists(os.path.join(TOP, command[0])):
         command = ["meson", "test", "-C", DIR, "--no-rebuild", test]
     try:
         done = subprocess.run(command, cwd=TOP, env=environment,
@@ -62,23 +82,33 @@ def fails(test):
                               timeout=LIMIT_S, check=False)
     except subprocess.TimeoutExpired:
         return True, "it hangs"
-    words = done.stdout.strip().splitlines()
+    words = [line for line in done.stdout.splitlines() if line.strip()]
     return done.returncode not in (0, 77), words[-1] if words else ""
 
 
 def main():
     chosen = sys.argv[1:]
+    unknown = set(chosen) - {mutant for mutant, _ in TABLE}
+    if unknown:
+        sys.exit(f"unknown mutants: {' '.join(sorted(unknown))}")
+    build = Build()
+    found = sources()
+    programs = [os.path.join(DIR, program) for program in PROGRAMS]
+    rows = [row for row in TABLE if not chosen or row[0] in chosen]
     survivors = []
-    for mutant, test in TABLE:
-        if chosen and mutant not in chosen:
-            continue
-        build(mutant)
-        failed, last = fails(test)
-        print(f"{mutant:20} {test:32} {'fails' if failed else 'PASSES'}: {last[:120]}", flush=True)
-        if not failed:
-            survivors.append(mutant)
+    for mutant, tests in itertools.groupby(rows, lambda row: row[0]):
+        build.link(mutant, sorted(found[macro(mutant)]), programs)
+        for _, test in tests:
+            begun = time.monotonic()
+            failed, last = fails(mutant, test)
+            print(f"{mutant:26} {test:32} {time.monotonic() - begun:4.0f} s "
+                  f"{'fails' if failed else 'PASSES'}: {last[:120]}", flush=True)
+            if not failed:
+                survivors.append(f"{mutant} by {test}")
+    build.forget_links(programs)
+    build.ninja()
     if survivors:
-        sys.exit("not noticed: " + " ".join(survivors))
+        sys.exit("not noticed: " + ", ".join(survivors))
     print("every broken broker was noticed")
 
 

@@ -45,6 +45,9 @@ static void resolve(struct mill_controller *controller, struct mill_admin_reques
 {
     uint32_t length = 0;
     bool by_name = item->name.length >= 0;
+#ifdef MILL_MUTANT_CONTROL_DELETE_BY_ID
+    by_name = by_name && request->header.api_version < 6;
+#endif
     if (by_name && !mill_uuid_is_zero(&item->id)) {
         refuse(item, MILL_KERR_INVALID_REQUEST, "name a topic by its name or by its id, not both");
     } else if (by_name) {

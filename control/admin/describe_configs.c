@@ -147,6 +147,9 @@ static void get_key(const void *context, int32_t index, void *element)
                     : mill_wstr_of(mill_settings_text(answer->config, resource->topic, key));
     if (resource->topic) {
         to->config_source = mill_settings_source(answer->config, resource->topic, key);
+#ifdef MILL_MUTANT_CONTROL_CONFIG_UNSET
+        to->config_source = SOURCE_DEFAULT;
+#endif
     } else {
         to->config_source =
             mill_config_is_set(answer->config, key) ? SOURCE_STATIC : SOURCE_DEFAULT;

@@ -97,6 +97,10 @@ static void bind_id(sqlite3_stmt *statement, int column, const struct mill_uuid 
 static int finish(const struct store *store, int rc, struct mill_report *report)
 {
     if (rc == 0) {
+#ifdef MILL_MUTANT_CONTROL_UNCOMMITTED
+        static int commits;
+        return run_text(store, ++commits > 8 ? "ROLLBACK" : "COMMIT", report);
+#endif
         rc = run_text(store, "COMMIT", report);
     }
     if (rc < 0 && !sqlite3_get_autocommit(store->db)) {
@@ -462,9 +466,11 @@ static int store_load(void *context, mill_meta_visit visit, void *visit_context,
         if (rc == 0) {
             rc = load_partitions(store, partitions, &loading, report);
         }
+#ifndef MILL_MUTANT_CONTROL_LOSE_CONFIG
         if (rc == 0) {
             rc = load_configs(store, configs, &loading, report);
         }
+#endif
         if (rc == 0) {
             struct mill_meta_topic topic = {.record = loading.record,
                                             .configs = loading.configs,

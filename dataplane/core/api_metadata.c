@@ -253,6 +253,9 @@ static int metadata_fill(struct mill_writer *to, const struct mill_request *requ
         .count = (int32_t)fill->view.count, .get = get_broker, .context = fill};
     answer.cluster_id = mill_wstr_of(cluster ? cluster->cluster_id : NULL);
     answer.controller_id = cluster ? cluster->controller_id : -1;
+#ifdef MILL_MUTANT_CORE_NO_CONTROLLER
+    answer.controller_id = -1;
+#endif
     answer.topics = (struct mill_warray){.count = topics_count(fill),
                                          .get = fill->all ? get_topic_all : get_topic_named,
                                          .context = fill};
@@ -264,6 +267,9 @@ static bool creation_wanted(struct metadata_fill *fill)
 {
     const struct mill_map_cluster *cluster = fill->view.cluster;
     bool allowed = fill->message.allow_auto_topic_creation && cluster && cluster->auto_create;
+#ifdef MILL_MUTANT_CORE_ASK_CONTROL
+    return !fill->request->forwarded_once; /* for topics that the map has, too */
+#endif
     if (fill->all || !allowed || fill->request->forwarded_once) {
         return false;
     }

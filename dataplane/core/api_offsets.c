@@ -155,6 +155,9 @@ static void get_list_partition(const void *context, int32_t index, void *ret_ele
         element->leader_epoch = op->epoch;
     } else {
         element->offset = part.timestamp == TIME_LATEST ? op->high_watermark : op->start_offset;
+#ifdef MILL_MUTANT_CORE_OLD_OFFSETS
+        element->offset += fill->request->header.api_version == 1 ? 1 : 0;
+#endif
         element->leader_epoch = op->epoch;
     }
 }

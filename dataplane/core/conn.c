@@ -5,6 +5,9 @@
 
 #include <errno.h>
 #include <string.h>
+#ifdef MILL_MUTANT_CORE_FRAME_MEMORY
+#include <stdlib.h>
+#endif
 
 #include "base/byteorder.h"
 
@@ -37,7 +40,9 @@ static void stage_buf_free(struct mill_buf *buf)
     struct mill_core *core = buf->owner;
     uint32_t extent =
         (uint32_t)(((uintptr_t)buf - (uintptr_t)core->arena_base) >> MILL_EXTENT_UNIT_SHIFT);
+#ifndef MILL_MUTANT_CORE_STAGED_STAYS
     core->staged_now -= buf->charge_bytes;
+#endif
     mill_extent_free(core->extents, extent);
 }
 
@@ -206,9 +211,17 @@ static bool frame_complete(struct mill_core *core, struct mill_conn *conn)
         int r = frame_peek(core, conn);
         if (r == -EBADMSG || r == -EOPNOTSUPP) {
             core->words.bad_frames += r == -EBADMSG;
+#ifndef MILL_MUTANT_CORE_BAD_FRAME_KEPT
             mill_conn_abort(core, conn);
+#endif
             return false;
         }
+#ifdef MILL_MUTANT_CORE_FRAME_MEMORY
+        uint8_t *volatile memory = r == 0 ? malloc(conn->frame_bytes * 8ul) : NULL;
+        for (size_t at = 0; memory && at < conn->frame_bytes * 8ul; at += 4096) {
+            memory[at] = 1;
+        }
+#endif
         if (r == 0 && stream->rx.size_bytes >= conn->frame_bytes) {
             pinned_set(core, conn, 0);
             return true;
@@ -432,6 +445,9 @@ static bool frame_late(const struct mill_core *core, const struct mill_conn *con
     if (conn->request || conn->frame_bytes == 0 || conn->want_stage) {
         return false;
     }
+#ifdef MILL_MUTANT_CORE_DRIP_KEPT
+    return false;
+#endif
     bool wanted = conn->stage_reserved > 0 && core->stage_wanted > 0;
     uint64_t rate = wanted ? MILL_FRAME_RATE_WANTED : MILL_FRAME_RATE_MIN;
     uint64_t granted_ns = conn->frame_bytes * MILL_NS_PER_S / rate;

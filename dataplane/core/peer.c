@@ -346,6 +346,9 @@ static void cancel_take(struct mill_core *core, uint32_t origin, const struct pe
 
 static void loans_take(struct mill_core *core, const struct peer_loans *loans)
 {
+#ifdef MILL_MUTANT_CORE_PEER_LOANS_LOST
+    return;
+#endif
     for (uint32_t i = 0; i < loans->count && i < LOANS_PER_MESSAGE; i++) {
         mill_loan_end(core->loans, &loans->returns[i]);
     }

@@ -75,6 +75,9 @@ static uint64_t nap(struct mill_core_thread *thread, uint64_t idle_ns)
     if (mill_core_step(core, now) == 0 &&
         !atomic_load_explicit(&thread->stop, memory_order_relaxed)) {
         uint64_t limit = sleep_limit(thread, now.mono_ns, idle_ns);
+#ifdef MILL_MUTANT_CORE_TICK
+        limit = MILL_MIN(limit, (uint64_t)MILL_NS_PER_MS);
+#endif
         if (limit > 0) {
             mill_map_reader_state(mill_core_map(core), mill_core_index(core), false);
             int r = mill_ksock_wait(thread->ksock, limit);

@@ -8,9 +8,9 @@ import socket
 import subprocess
 import tempfile
 
-from lib.broker import TOP
+from lib.broker import BUILD
 
-MILLRACE = os.path.join(TOP, "build/millrace")
+MILLRACE = os.path.join(BUILD, "millrace")
 
 # (file text, words that the message must contain)
 ERRORS = [

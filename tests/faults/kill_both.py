@@ -15,8 +15,9 @@ def main():
     with Broker() as broker:
         broker.start()
         listeners = ["LOCAL", "NIC", "LOCAL", "NIC"]
-        broker.millrace("topic", "create", "other", "-p", "3")
+        broker.millrace("topic", "create", "other", "-p", "3", "--config", "max.message.bytes=4321")
         before = broker.millrace("topic", "describe", "other", "-o", "json")
+        assert "4321" in before, before
         total = kill_rounds(broker, "both", rounds, seed, listeners, ("millraced", "control"))
         assert broker.millrace("topic", "describe", "other", "-o", "json") == before
         listing = broker.millrace("topic", "list", "-o", "json")

@@ -12,7 +12,7 @@ from lib.wire import Client, batch
 
 SCRIPT = os.path.join(TOP, "tests/faults/pressure_load.py")
 BACK_S = 10
-STALL_MS = 3000
+STALL_MS = pick(6000, 3000)  # slow-writers must be done within it
 MANY = 300  # topics, as metadata-wide counts them
 
 

@@ -70,7 +70,9 @@ def killed_in_creation(broker, kills):
             old = broker.kill("control")
             output, _ = creating.communicate(timeout=120)
         broker.wait_restart("control", old)
-        made += [line.split()[1] for line in output.splitlines() if line.startswith("created ")]
+        told = {line.split()[1] for line in output.splitlines() if line.startswith("created ")}
+        lost = told - set(broker.millrace("topic", "list").split())
+        assert not lost, f"told as created and not there: {sorted(lost)}"
         # Again: each is there or is made now.
         again = broker.millrace("topic", "create", f"again-{round_}", check=True)
         assert "created" in again
