@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 
-from lib.broker import PREFIX, TAP, Broker, alive, pick, skip
+from lib.broker import PREFIX, Broker, alive, pick, skip
 
 TOGETHER = 6
 ARENA_MB = 64
@@ -53,7 +53,7 @@ def same_tap():
         done = subprocess.run([os.path.join(second.build, "millrace"), "start", "-c", second.config],
                               text=True, capture_output=True, timeout=LIMIT_S, check=False)
         assert done.returncode == 1 and not done.stdout, done
-        holder = f"interface {TAP} is in use by process {first.pid('supervisor')}"
+        holder = f"interface {second.lab.iface} is in use by process {first.pid('supervisor')}"
         assert holder in done.stderr, done.stderr
         assert not os.path.exists(os.path.join(second.run_dir, "lock")), "its lock was left behind"
         assert "kept" in first.millrace("topic", "list", listener="NIC")
