@@ -20,9 +20,9 @@ def macro(name):
 
 
 def sources():
-    """Which files name which macro."""
+    """Which files name which macro. Programs for the kernel are broken in each run of unit/bpf."""
     found = {}
-    listing = subprocess.run(["git", "grep", "-oE", PREFIX + "[A-Z0-9_]+", "--", "*.c", "*.h"], cwd=TOP,
+    listing = subprocess.run(["git", "grep", "-oE", PREFIX + "[A-Z0-9_]+", "--", "*.c", "*.h", ":!*.bpf.c"], cwd=TOP,
                              stdout=subprocess.PIPE, text=True, check=True).stdout
     for line in listing.splitlines():
         path, name = line.split(":")
