@@ -363,10 +363,6 @@ static void defaults_resolve(struct mill_config *config)
 /* What is a value of its key and still cannot be had. */
 static void unavailable(struct mill_config *config)
 {
-    if (config->values[MILL_KEY_DATAPLANE_CORE_ENDPOINTS].number) {
-        fault_key(config, true, MILL_KEY_DATAPLANE_CORE_ENDPOINTS,
-                  "\"on\" is not available yet; leave it off");
-    }
     if (strcmp(config->values[MILL_KEY_METADATA_STORE].text, "zookeeper") == 0) {
         fault_key(config, true, MILL_KEY_METADATA_STORE,
                   "\"zookeeper\" is not available yet; use sqlite");

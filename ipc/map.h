@@ -21,7 +21,7 @@
 
 enum {
     MILL_MAP_MAGIC = 0x4d4c4d50, /* "MLMP" */
-    MILL_MAP_VERSION = 1,
+    MILL_MAP_VERSION = 2,
     MILL_TOPIC_NAME_MAX = 249,
     MILL_MAP_CORES_MAX = 64,
     MILL_MAP_REPLICAS_MAX = 16,
@@ -87,13 +87,15 @@ static_assert(sizeof(struct mill_map_topic) == 376, "shared layout");
 struct mill_map_endpoint {
     char listener[MILL_LISTENER_NAME_BYTES];
     char host[MILL_HOST_BYTES]; /* advertised */
-    int32_t port;
+    int32_t port;               /* advertised; of the first core, the others' follow */
     uint32_t reserved;
 };
 
 struct mill_map_broker {
     int32_t node_id;
     uint32_t endpoints_count;
+    uint32_t cores_count; /* nodes that it appears as (ipc/nodes.h), from 1 on */
+    uint32_t reserved;
     struct mill_map_endpoint endpoints[MILL_MAP_LISTENERS_MAX];
 };
 

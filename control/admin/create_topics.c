@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "ipc/nodes.h"
 #include "protocol/errors.h"
 
 /* --- reading the request -----------------------------------------------------------------------
@@ -25,13 +26,15 @@ static const char *read_replicas(const struct mill_controller *controller, struc
     int32_t id;
     *ret = (struct mill_map_partition){.leader = -1};
     while (mill_warray_next_i32(ids, &id)) {
-        if (id != controller->node_id) {
+        /* A core's id stands for its broker: which core owns a partition follows from its id. */
+        if (!mill_node_is(id, controller->node_id,
+                          mill_config_core_endpoints(controller->config))) {
             return "a replica is assigned to a broker that does not exist";
         }
         if (ret->replicas_count > 0) {
             return "a partition has two replicas on one broker";
         }
-        ret->replicas[ret->replicas_count++] = id;
+        ret->replicas[ret->replicas_count++] = mill_node_broker(id);
     }
     if (ret->replicas_count == 0) {
         return "a partition is assigned to no broker";

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "control/admin/request.h"
+#include "ipc/nodes.h"
 #include "protocol/errors.h"
 
 enum {
@@ -222,14 +223,17 @@ static bool find_resource(struct mill_controller *controller, struct mill_admin_
     }
     if (resource->in.resource_type == RESOURCE_BROKER) {
         char *end = NULL;
-        long id = strtol(name, &end, 10);
+        long long id = strtoll(name, &end, 10);
         if (length == 0) {
             return false; /* dynamic defaults of all brokers: there are none */
         }
-        if (*end != '\0' || id != controller->node_id) {
+        uint32_t cores = mill_config_core_endpoints(controller->config);
+        /* With core endpoints each core is a node to clients; all have the broker's settings. */
+        if (*end != '\0' || id > INT32_MAX || id < 0 ||
+            !mill_node_is((int32_t)id, controller->node_id, cores)) {
             refuse(resource, MILL_KERR_INVALID_REQUEST,
-                   mill_pool_text(&request->pool, "this is broker %d, not %s", controller->node_id,
-                                  name));
+                   mill_pool_text(&request->pool, "this is broker %d with %u nodes, not %s",
+                                  controller->node_id, cores, name));
             return false;
         }
         return true;

@@ -126,6 +126,7 @@ static int publish_cluster(struct mill_controller *controller, struct mill_repor
     cluster->auto_create = mill_config_bool(controller->config, MILL_KEY_AUTO_CREATE_TOPICS_ENABLE);
     struct mill_map_broker *broker = &cluster->brokers[0];
     broker->node_id = controller->node_id;
+    broker->cores_count = mill_config_core_endpoints(controller->config);
     broker->endpoints_count = MILL_MIN(count, (uint32_t)MILL_MAP_LISTENERS_MAX);
     for (uint32_t i = 0; i < broker->endpoints_count; i++) {
         struct mill_map_endpoint *endpoint = &broker->endpoints[i];

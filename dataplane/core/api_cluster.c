@@ -82,11 +82,10 @@ static void get_broker(const void *context, int32_t index, void *ret_element)
 {
     const struct mill_broker_view *view = context;
     struct mill_describe_cluster_response_brokers *element = ret_element;
-    const struct mill_map_broker *broker = NULL;
-    const struct mill_map_endpoint *endpoint = mill_broker_at(view, index, &broker);
-    element->broker_id = broker->node_id;
-    element->host = mill_wstr_of(endpoint->host);
-    element->port = endpoint->port;
+    struct mill_node_view node = mill_node_at(view, index);
+    element->broker_id = node.id;
+    element->host = mill_wstr_of(node.host);
+    element->port = node.port;
     element->rack = mill_wstr_of(NULL);
 }
 

@@ -23,6 +23,12 @@ static const struct mill_map_endpoint *endpoint_find(const struct mill_map_broke
     return NULL;
 }
 
+/* Nodes that a broker appears as; the map is another process's word. */
+static uint32_t cores_of(const struct mill_map_broker *broker)
+{
+    return MILL_MIN(MILL_MAX(broker->cores_count, 1u), (uint32_t)MILL_NODE_CORES_MAX);
+}
+
 struct mill_broker_view mill_broker_view(struct mill_core *core, uint16_t listener)
 {
     struct mill_broker_view view = {
@@ -30,24 +36,40 @@ struct mill_broker_view mill_broker_view(struct mill_core *core, uint16_t listen
         .listener = listener < core->listeners_count ? core->listeners[listener] : "",
     };
     for (uint32_t i = 0; view.cluster && i < view.cluster->brokers_count; i++) {
-        view.count += endpoint_find(&view.cluster->brokers[i], view.listener) != NULL;
+        const struct mill_map_broker *broker = &view.cluster->brokers[i];
+        view.count += endpoint_find(broker, view.listener) ? cores_of(broker) : 0;
     }
     return view;
 }
 
-const struct mill_map_endpoint *mill_broker_at(const struct mill_broker_view *view, int32_t index,
-                                               const struct mill_map_broker **ret_broker)
+struct mill_node_view mill_node_at(const struct mill_broker_view *view, int32_t index)
 {
+    uint32_t left = (uint32_t)index;
     for (uint32_t i = 0; i < view->cluster->brokers_count; i++) {
-        const struct mill_map_endpoint *endpoint =
-            endpoint_find(&view->cluster->brokers[i], view->listener);
-        if (endpoint && index-- == 0) {
-            *ret_broker = &view->cluster->brokers[i];
-            return endpoint;
+        const struct mill_map_broker *broker = &view->cluster->brokers[i];
+        const struct mill_map_endpoint *endpoint = endpoint_find(broker, view->listener);
+        uint32_t cores = endpoint ? cores_of(broker) : 0;
+        if (left < cores) {
+            return (struct mill_node_view){.id = mill_node_virtual(broker->node_id, left),
+                                           .host = endpoint->host,
+                                           .port = endpoint->port + (int32_t)left};
         }
+        left -= cores;
     }
     MILL_ASSERT(false); /* index is below view->count */
-    return NULL;
+    return (struct mill_node_view){.id = -1};
+}
+
+int32_t mill_node_of(const struct mill_broker_view *view, int32_t node_id,
+                     const struct mill_uuid *topic_id, int32_t partition)
+{
+    for (uint32_t i = 0; view->cluster && i < view->cluster->brokers_count; i++) {
+        const struct mill_map_broker *broker = &view->cluster->brokers[i];
+        if (broker->node_id == node_id) {
+            return mill_node_virtual(node_id, mill_owner_of(topic_id, partition, cores_of(broker)));
+        }
+    }
+    return node_id;
 }
 
 /* --- which topics ---------------------------------------------------------------------------- */
@@ -58,9 +80,10 @@ struct metadata_fill {
     struct mill_broker_view view;
     struct mill_metadata_request message;
     bool all;
-    uint32_t slot;             /* all: next slot */
-    struct mill_warray topics; /* named: what is left */
-    const struct mill_map_topic *topic;
+    uint32_t slot;                      /* all: next slot */
+    struct mill_warray topics;          /* named: what is left */
+    const struct mill_map_topic *topic; /* being encoded */
+    int32_t partition;                  /* of it */
     char name[MILL_TOPIC_NAME_MAX + 1]; /* of an element that does not exist */
 };
 
@@ -124,26 +147,36 @@ static void get_broker(const void *context, int32_t index, void *ret_element)
 {
     const struct metadata_fill *fill = context;
     struct mill_metadata_response_brokers *element = ret_element;
-    const struct mill_map_broker *broker = NULL;
-    const struct mill_map_endpoint *endpoint = mill_broker_at(&fill->view, index, &broker);
-    element->node_id = broker->node_id;
-    element->host = mill_wstr_of(endpoint->host);
-    element->port = endpoint->port;
+    struct mill_node_view node = mill_node_at(&fill->view, index);
+    element->node_id = node.id;
+    element->host = mill_wstr_of(node.host);
+    element->port = node.port;
     element->rack = mill_wstr_of(NULL);
+}
+
+/* A broker of the current partition, as the node that the client sees. */
+static int32_t node_of(const struct metadata_fill *fill, int32_t node_id)
+{
+    return mill_node_of(&fill->view, node_id, &fill->topic->id, fill->partition);
 }
 
 static void get_replica(const void *context, int32_t index, void *ret_element)
 {
-    const struct mill_map_partition *partition = context;
-    *(int32_t *)ret_element = partition->replicas[index];
+    const struct metadata_fill *fill = context;
+    int32_t broker = fill->topic->partitions[fill->partition].replicas[index];
+    *(int32_t *)ret_element = node_of(fill, broker);
+#ifdef MILL_MUTANT_NODES_REPLICA_REAL
+    *(int32_t *)ret_element = broker;
+#endif
 }
 
 static void get_isr(const void *context, int32_t index, void *ret_element)
 {
-    const struct mill_map_partition *partition = context;
+    const struct metadata_fill *fill = context;
+    const struct mill_map_partition *partition = &fill->topic->partitions[fill->partition];
     for (uint32_t i = 0; i < partition->replicas_count; i++) {
         if ((partition->isr_bits >> i) & 1u && index-- == 0) {
-            *(int32_t *)ret_element = partition->replicas[i];
+            *(int32_t *)ret_element = node_of(fill, partition->replicas[i]);
             return;
         }
     }
@@ -152,30 +185,32 @@ static void get_isr(const void *context, int32_t index, void *ret_element)
 
 static void get_partition(const void *context, int32_t index, void *ret_element)
 {
-    const struct mill_map_topic *topic = context;
+    struct metadata_fill *fill = (void *)(uintptr_t)context;
     struct mill_metadata_response_topics_partitions *element = ret_element;
-    const struct mill_map_partition *partition = &topic->partitions[index];
+    const struct mill_map_partition *partition = &fill->topic->partitions[index];
     int32_t replicas = MILL_MIN((int32_t)partition->replicas_count, MILL_MAP_REPLICAS_MAX);
     element->error_code = partition->leader < 0 ? MILL_KERR_LEADER_NOT_AVAILABLE : MILL_KERR_NONE;
     element->partition_index = index;
-    element->leader_id = partition->leader;
+    fill->partition = index; /* the arrays below are encoded before the next partition */
+    element->leader_id = node_of(fill, partition->leader);
     element->leader_epoch = partition->leader_epoch;
     element->replica_nodes =
-        (struct mill_warray){.count = replicas, .get = get_replica, .context = partition};
+        (struct mill_warray){.count = replicas, .get = get_replica, .context = fill};
     element->isr_nodes = (struct mill_warray){
-        .count = __builtin_popcount(partition->isr_bits), .get = get_isr, .context = partition};
+        .count = __builtin_popcount(partition->isr_bits), .get = get_isr, .context = fill};
     element->offline_replicas = (struct mill_warray){.count = 0};
 }
 
-static void topic_element(const struct mill_map_topic *topic,
+static void topic_element(struct metadata_fill *fill, const struct mill_map_topic *topic,
                           struct mill_metadata_response_topics *element)
 {
+    fill->topic = topic;
     element->error_code = MILL_KERR_NONE;
     element->name = mill_wstr_of_bytes(topic->name, topic->name_length);
     element->topic_id = topic->id;
     element->is_internal = (topic->flags & MILL_TOPIC_INTERNAL) != 0;
     element->partitions = (struct mill_warray){
-        .count = (int32_t)topic->partitions_count, .get = get_partition, .context = topic};
+        .count = (int32_t)topic->partitions_count, .get = get_partition, .context = fill};
 }
 
 static void get_topic_all(const void *context, int32_t index, void *ret_element)
@@ -187,7 +222,7 @@ static void get_topic_all(const void *context, int32_t index, void *ret_element)
         MILL_ASSERT_LT(fill->slot, mill_map_slots(fill->core->map));
         topic = mill_map_topic_at(fill->core->map, fill->slot++);
     }
-    topic_element(topic, ret_element);
+    topic_element(fill, topic, ret_element);
 }
 
 static void get_topic_named(const void *context, int32_t index, void *ret_element)
@@ -205,7 +240,7 @@ static void get_topic_named(const void *context, int32_t index, void *ret_elemen
         topic = named_find(fill->core, &named, fill->name, &error);
     } while (topic && seen_before(fill->core, topic));
     if (topic) {
-        topic_element(topic, element);
+        topic_element(fill, topic, element);
         return;
     }
     if (error == MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION && fill->request->expired) {

@@ -15,6 +15,7 @@
 #include "dataplane/stream/stream.h"
 #include "ipc/counters.h"
 #include "ipc/frames.h"
+#include "ipc/nodes.h"
 
 enum {
     MILL_CORE_MAKERS_MAX = 4,
@@ -105,8 +106,5 @@ void mill_core_stalled(struct mill_core *core, uint64_t stall_ns);
 struct mill_map *mill_core_map(struct mill_core *core);
 uint32_t mill_core_index(const struct mill_core *core);
 struct mill_log *mill_core_log(struct mill_core *core);
-
-/* The core that owns a partition: a function of its id and the number of cores, nothing else. */
-uint32_t mill_owner_of(const struct mill_uuid *topic_id, int32_t partition, uint32_t cores);
 
 #endif

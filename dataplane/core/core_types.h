@@ -455,15 +455,23 @@ void mill_cluster_begin(struct mill_core *core, struct mill_request *request);
 void mill_api_versions_begin(struct mill_core *core, struct mill_request *request);
 void mill_producer_id_begin(struct mill_core *core, struct mill_request *request);
 
-/* The cluster as a client of one listener sees it: brokers that have that listener. */
+/* The cluster as a client of one listener sees it: brokers that have that listener, each as many
+ * nodes as it shows cores. */
 struct mill_broker_view {
     const struct mill_map_cluster *cluster; /* NULL before control published it */
     const char *listener;
-    uint32_t count;
+    uint32_t count; /* nodes */
+};
+struct mill_node_view {
+    int32_t id;
+    const char *host;
+    int32_t port;
 };
 struct mill_broker_view mill_broker_view(struct mill_core *core, uint16_t listener);
-const struct mill_map_endpoint *mill_broker_at(const struct mill_broker_view *view, int32_t index,
-                                               const struct mill_map_broker **ret_broker);
+struct mill_node_view mill_node_at(const struct mill_broker_view *view, int32_t index);
+/* Id of the node that a client asks for a partition of this broker: its own, or its core's. */
+int32_t mill_node_of(const struct mill_broker_view *view, int32_t node_id,
+                     const struct mill_uuid *topic_id, int32_t partition);
 
 /* Finds a partition that this node leads. ret: MILL_KERR_NONE and the op's owner, topic id filled.
  */

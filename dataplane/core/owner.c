@@ -7,17 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-uint32_t mill_owner_of(const struct mill_uuid *topic_id, int32_t partition, uint32_t cores)
-{
-    if (cores <= 1) {
-        return 0;
-    }
-    /* Ids are random: their bytes need no further mixing; partitions of a topic go round. */
-    uint64_t word;
-    memcpy(&word, topic_id->b, sizeof(word));
-    return (uint32_t)((word + (uint64_t)(uint32_t)partition) % cores);
-}
-
 static struct mill_log_settings settings_of(const struct mill_topic_settings *from)
 {
     return (struct mill_log_settings){

@@ -40,7 +40,8 @@ ERRORS = [
      "dpdk.port.nic0.mac=zz:00:00:00:00:00", ["dpdk.port.nic0.mac"]),
     ("listener.LOCAL.transport=carrier-pigeon", ["transport", "kernel", "dpdk"]),
     ("metadata.store=zookeeper", ["metadata.store"]),
-    ("dataplane.core.endpoints=on", ["dataplane.core.endpoints"]),
+    ("dataplane.cores=0,1\ndataplane.core.endpoints=on\n"
+     "listeners=A://127.0.0.1:9092,B://127.0.0.1:9093", ["listeners", "9092 to 9093"]),
     ("message.max.bytes=-5", ["message.max.bytes"]),
     ("log.message.timestamp.type=Now", ["log.message.timestamp.type", "CreateTime"]),
 ]

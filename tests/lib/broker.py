@@ -42,10 +42,19 @@ def run(*command, check=True, timeout=300, **kwargs):
     return done.stdout
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_port(count=1):
+    """The first of count ports in a row that nobody listens on."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        try:
+            for number in range(port, port + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", number))
+            return port
+        except (OSError, OverflowError):
+            continue
 
 
 def alive(pid):
@@ -67,7 +76,7 @@ class Broker:
     admin = "LOCAL"  # the listener for topics and for reading back
 
     def __init__(self, nic=True, settings=None, build=BUILD, namespace=lab.NETNS, kind=None,
-                 memif=False):
+                 memif=False, ports=1):
         self.nic = nic
         self.lab = lab.make(namespace, kind)
         self.build = os.path.join(TOP, build)
@@ -75,7 +84,7 @@ class Broker:
         self.run_dir = os.path.join(self.home, "run")
         self.log_dir = os.path.join(self.home, "data")
         self.memif_socket = os.path.join(self.home, "memif.sock")
-        self.port = free_port()
+        self.port = free_port(ports)
         self.process = None
         self.ready = ""
         self.arenas = set()

@@ -13,6 +13,7 @@
 #include "base/byteorder.h"
 #include "base/clock.h"
 #include "dataplane/net/checksum.h"
+#include "dataplane/net/distribute.h"
 #include "dataplane/net/internal.h"
 #include "dataplane/net/seq.h"
 
@@ -47,7 +48,8 @@ struct peer {
 struct side {
     struct twin *twin;
     unsigned number;
-    struct mill_net *net;
+    uint32_t nets_count;
+    struct mill_net *nets[MILL_SPLIT_QUEUES_MAX]; /* one per core */
     struct mill_loans loans;
     uint8_t *arena;
     uint32_t extent_next;
@@ -60,6 +62,9 @@ struct twin {
     struct mill_link_model *model;
     struct mill_random random;
     struct side sides[2];
+    struct mill_split_model *split; /* NULL: one server core */
+    struct mill_distributor *distributor;
+    bool woken; /* a frame waits in a ring between cores */
     uint8_t *pattern;
     uint64_t now_ns;
 };
@@ -188,7 +193,7 @@ static struct peer *new_peer(struct side *side, uint32_t number)
 static void connect_peer(struct side *side, struct peer *peer)
 {
     static const uint8_t server[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 18, 0, 2};
-    struct mill_stream_maker *maker = mill_net_maker(side->net);
+    struct mill_stream_maker *maker = mill_net_maker(side->nets[0]);
     int rc = maker->ops->connect(maker, server, PORT, peer, &peer->stream);
     CHECK(side->twin, rc == 0);
 }
@@ -320,9 +325,9 @@ static void check_connection(const struct twin *twin, const struct mill_tcp *tcp
     CHECK(twin, !waits || timer || tcp->list != MILL_LIST_NONE);
 }
 
-static void check_side(const struct twin *twin, const struct side *side, bool deep)
+/* ret: bytes that the stack's queue and pending frames hold loans for. */
+static uint64_t check_net(const struct twin *twin, const struct mill_net *net)
 {
-    const struct mill_net *net = side->net;
     uint64_t references = 0;
     for (uint32_t i = 0; i < net->config.connections_max; i++) {
         const struct mill_tcp *tcp = &net->connections[i];
@@ -332,16 +337,23 @@ static void check_side(const struct twin *twin, const struct side *side, bool de
             references += queued_bytes(tcp);
         }
     }
-    uint64_t pending = 0;
     for (uint32_t i = 0; i < net->tx_count; i++) {
-        pending += net->tx[i]->pieces_bytes;
-    }
-    if (deep) { /* the devices have read everything */
-        CHECK(twin, side->loans.loaned_bytes == references + pending);
+        references += net->tx[i]->pieces_bytes;
     }
     CHECK(twin, net->rx_used_bytes <= net->config.rx_budget_bytes);
+    return references;
 }
 
+static void check_side(const struct twin *twin, const struct side *side, bool deep)
+{
+    uint64_t loaned = 0;
+    for (uint32_t n = 0; n < side->nets_count; n++) {
+        loaned += check_net(twin, side->nets[n]);
+    }
+    if (deep) { /* the devices have read everything */
+        CHECK(twin, side->loans.loaned_bytes == loaned);
+    }
+}
 static bool finished(const struct twin *twin)
 {
     for (unsigned s = 0; s < 2; s++) {
@@ -401,20 +413,66 @@ static void create_side(struct twin *twin, unsigned number)
         .fin_wait_2_ms = 3600000,
     };
     struct mill_report report = {{0}};
-    int rc = mill_net_create(&config, mill_link_model_end(twin->model, number), &side->loans,
-                             side->arena, &app_events, side, &side->net, &report);
-    if (rc < 0) {
-        breach(twin, report.text);
+    side->nets_count = number == 1 && twin->split ? options->server_cores : 1;
+    for (uint32_t i = 0; i < side->nets_count; i++) {
+        const struct mill_link *link = mill_link_model_end(twin->model, number);
+        if (side->nets_count > 1) {
+            link = mill_distributor_link(twin->distributor, i);
+        }
+        config.silent = i > 0;
+        int rc = mill_net_create(&config, link, &side->loans, side->arena, &app_events, side,
+                                 &side->nets[i], &report);
+        if (rc < 0) {
+            breach(twin, report.text);
+        }
     }
+}
+
+static void wake_core(void *context, uint32_t from, uint32_t to)
+{
+    struct twin *twin = context;
+    CHECK(twin, from != to);
+    twin->woken = true;
+}
+
+/* The server's queues and what deals frames out to its cores. */
+static void create_cores(struct twin *twin)
+{
+    const struct mill_twin_options *options = twin->options;
+    const struct mill_link *links[MILL_SPLIT_QUEUES_MAX];
+    struct mill_report report = {{0}};
+    uint32_t cores = options->server_cores;
+    if (cores < 2) {
+        return;
+    }
+    twin->split = mill_split_model_create(mill_link_model_end(twin->model, 1), cores,
+                                          options->split, options->seed);
+    for (uint32_t i = 0; i < cores; i++) {
+        links[i] = mill_split_model_link(twin->split, i);
+    }
+    struct mill_distributor_config config = {
+        .cores_count = cores,
+        .rx_queues = options->split == MILL_SPLIT_FIRST ? 1 : cores,
+        .links = links,
+        .address = 0xc6120002u,
+        .secret = {options->seed, 1},
+        .flows_max = 256,
+        .wake = {.wake = wake_core, .context = twin},
+    };
+    int rc = mill_distributor_create(&config, &twin->distributor, &report);
+    CHECK(twin, rc == 0);
 }
 
 static void connect_all(struct twin *twin)
 {
     static const uint8_t any[16] = {0};
-    struct mill_stream_maker *maker = mill_net_maker(twin->sides[1].net);
-    int rc = maker->ops->listen(maker, any, PORT, 0, NULL);
-    CHECK(twin, rc == 0);
-    maker = mill_net_maker(twin->sides[0].net);
+    struct mill_stream_maker *maker;
+    for (uint32_t i = 0; i < twin->sides[1].nets_count; i++) {
+        maker = mill_net_maker(twin->sides[1].nets[i]);
+        int rc = maker->ops->listen(maker, any, PORT, 0, NULL);
+        CHECK(twin, rc == 0);
+    }
+    maker = mill_net_maker(twin->sides[0].nets[0]);
     /* One turn first: connects take the time of the last step. */
     maker->ops->step(maker, twin->now_ns);
     for (uint32_t i = 0; i < twin->options->connections; i++) {
@@ -463,10 +521,24 @@ static uint64_t next_moment(const struct twin *twin)
 {
     uint64_t next = mill_link_model_next(twin->model);
     for (unsigned s = 0; s < 2; s++) {
-        struct mill_stream_maker *maker = mill_net_maker(twin->sides[s].net);
-        next = MILL_MIN(next, maker->ops->deadline(maker));
+        for (uint32_t i = 0; i < twin->sides[s].nets_count; i++) {
+            struct mill_stream_maker *maker = mill_net_maker(twin->sides[s].nets[i]);
+            next = MILL_MIN(next, maker->ops->deadline(maker));
+        }
     }
-    return MILL_MAX(next, twin->now_ns);
+    bool waits = twin->woken || (twin->split && mill_split_model_waits(twin->split));
+    return waits ? twin->now_ns : MILL_MAX(next, twin->now_ns);
+}
+
+static void step_all(struct twin *twin)
+{
+    twin->woken = false;
+    for (unsigned s = 0; s < 2; s++) {
+        for (uint32_t i = 0; i < twin->sides[s].nets_count; i++) {
+            struct mill_stream_maker *maker = mill_net_maker(twin->sides[s].nets[i]);
+            maker->ops->step(maker, twin->now_ns);
+        }
+    }
 }
 
 static int run_loop(struct twin *twin, struct mill_twin_result *result)
@@ -476,10 +548,7 @@ static int run_loop(struct twin *twin, struct mill_twin_result *result)
     uint32_t same_time = 0;
     while (!finished(twin)) {
         mill_link_model_advance(twin->model, twin->now_ns);
-        for (unsigned s = 0; s < 2; s++) {
-            struct mill_stream_maker *maker = mill_net_maker(twin->sides[s].net);
-            maker->ops->step(maker, twin->now_ns);
-        }
+        step_all(twin);
         result->steps++;
         feed_hungry(twin);
         mill_link_model_advance(twin->model, twin->now_ns);
@@ -509,6 +578,20 @@ static int run_loop(struct twin *twin, struct mill_twin_result *result)
     return 0;
 }
 
+static void end_net(struct twin *twin, struct mill_net *net, struct mill_net_counters *counters,
+                    struct mill_stream_stats *stats)
+{
+    struct mill_stream_maker *maker = mill_net_maker(net);
+    CHECK(twin, maker->stats.connections == 0);
+    CHECK(twin, maker->stats.bytes_copied_out == 0);
+    CHECK(twin, net->rx_used_bytes == 0);
+#define ADD(name, help) counters->name += mill_net_counters(net)->name;
+    MILL_NET_COUNTERS(ADD)
+#undef ADD
+    *stats = maker->stats; /* of the last core */
+    maker->ops->destroy(maker);
+}
+
 static void check_end(struct twin *twin, struct mill_twin_result *result)
 {
     const struct mill_twin_options *options = twin->options;
@@ -527,13 +610,13 @@ static void check_end(struct twin *twin, struct mill_twin_result *result)
                             (peer->end == MILL_END_RESET && options->link.loss_ppm >= 50000));
             CHECK(twin, peer->received == peer->to_receive);
         }
-        struct mill_stream_maker *maker = mill_net_maker(side->net);
-        CHECK(twin, maker->stats.connections == 0);
-        CHECK(twin, maker->stats.bytes_copied_out == 0);
-        CHECK(twin, side->net->rx_used_bytes == 0);
-        result->counters[s] = *mill_net_counters(side->net);
-        result->stats[s] = maker->stats;
-        maker->ops->destroy(maker);
+        for (uint32_t n = 0; n < side->nets_count; n++) {
+            end_net(twin, side->nets[n], &result->counters[s], &result->stats[s]);
+        }
+        if (s == 1) {
+            mill_distributor_destroy(twin->distributor);
+            mill_split_model_destroy(twin->split);
+        }
         mill_link_model_advance(twin->model, twin->now_ns);
         CHECK(twin, side->loans.loaned_bytes == 0);
     }
@@ -570,6 +653,7 @@ int mill_twin_run(const struct mill_twin_options *options, struct mill_twin_resu
     twin->model = mill_link_model_create(&options->link, loans, arenas);
     MILL_ASSERT(twin->model != NULL);
     mill_link_model_tap(twin->model, strip_options, (void *)(uintptr_t)options);
+    create_cores(twin);
     create_side(twin, 0);
     create_side(twin, 1);
     connect_all(twin);

@@ -7,6 +7,7 @@
 
 #include "dataplane/net/net.h"
 #include "tests/sim/link_model.h"
+#include "tests/sim/split_model.h"
 
 enum {
     MILL_TWIN_CONNECTIONS_MAX = 64,
@@ -27,6 +28,10 @@ struct mill_twin_options {
     bool no_timestamps;
     bool no_wscale;
     bool slow_reader; /* consumes late and pauses */
+    /* More than 1: the server's end is a port of several queues, with a stack per core and the
+     * distributor between them. */
+    uint32_t server_cores;
+    enum mill_split_kind split;
 };
 
 struct mill_twin_result {

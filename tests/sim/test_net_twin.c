@@ -170,6 +170,45 @@ static int seeds(uint64_t count, uint64_t first)
     return 0;
 }
 
+/* The server on several cores behind queues that put frames on the wrong one: all bytes arrive, no
+ * connection is reset, and every frame given away is counted. */
+static int cores(uint64_t count, uint64_t first)
+{
+    static const struct {
+        const char *name;
+        enum mill_split_kind split;
+        uint32_t cores;
+    } rows[] = {
+        {"cores, one queue", MILL_SPLIT_FIRST, 2},
+        {"cores, any queue", MILL_SPLIT_TURN, 2},
+        {"cores, moved table", MILL_SPLIT_MOVED, 3},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        uint64_t moved = 0;
+        for (uint64_t seed = first; seed < first + count; seed++) {
+            struct mill_twin_options options = from_seed(seed);
+            struct mill_twin_result result;
+            options.server_cores = rows[i].cores;
+            options.split = rows[i].split;
+            if (mill_twin_run(&options, &result) < 0) {
+                return -1;
+            }
+            if (result.counters[1].handover_dropped + result.counters[1].flows_unshared > 0) {
+                printf("%s: seed %llu: a frame or a flow was lost between cores\n", rows[i].name,
+                       (unsigned long long)seed);
+                return -1;
+            }
+            moved += result.counters[1].misdirected;
+        }
+        printf("%-24s %llu seeds: ok; %llu frames given to their core\n", rows[i].name,
+               (unsigned long long)count, (unsigned long long)moved);
+        if (moved == 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     uint64_t count = from_env("MILL_SIM_SEEDS", SEEDS_DEFAULT);
@@ -189,5 +228,6 @@ int main(int argc, char **argv)
     rc |= lossy("loss 20 %, bare", 200000, 256 << 10, false, false);
     rc |= near_wrap();
     rc |= seeds(count, first);
+    rc |= cores(count / 10 + 1, first);
     return rc == 0 ? 0 : 1;
 }

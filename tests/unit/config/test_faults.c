@@ -62,9 +62,20 @@ static const struct row rows[] = {
     {"log.message.timestamp.type=createtime", true, 1, "log.message.timestamp.type",
      "none of CreateTime|LogAppendTime"},
     {"log.cleanup.policy=delete,shrink", true, 1, "log.cleanup.policy", "\"shrink\" is none of"},
+    /* a port for each core */
+    {"dataplane.cores=0,1\ndataplane.core.endpoints=on\n"
+     "listeners=A://127.0.0.1:9092,B://127.0.0.1:9093",
+     true, 3, "listeners", "A takes ports 9092 to 9093 and B takes 9093 to 9094"},
+    {"dataplane.cores=0,1\ndataplane.core.endpoints=on\nlisteners=A://127.0.0.1:65535", true, 3,
+     "listeners", "go beyond 65535"},
+    {"dataplane.cores=0,1\ndataplane.core.endpoints=on\nlisteners=A://127.0.0.1:9643", true, 0,
+     "http.listener", "already that of listener A"},
+    {"dataplane.cores=0,1\ndataplane.core.endpoints=on\n"
+     "listeners=A://127.0.0.1:9092,B://127.0.0.1:9192\n"
+     "advertised.listeners=A://h:7001,B://h:7000",
+     true, 4, "advertised.listeners", "overlapping ports of h"},
     /* what does not exist yet */
     {"metadata.store=zookeeper", true, 1, "metadata.store", "not available yet; use sqlite"},
-    {"dataplane.core.endpoints=on", true, 1, "dataplane.core.endpoints", "not available yet"},
     {"authorizer.class.name=kafka.security.authorizer.AclAuthorizer", true, 1,
      "authorizer.class.name", "not available yet"},
     {"listeners=SSL://127.0.0.1:9092", true, 1, "listeners",
