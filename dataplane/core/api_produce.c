@@ -126,6 +126,21 @@ void mill_produce_begin(struct mill_core *core, struct mill_request *request)
             op_begin(core, request, index++, &message, &topic.name, &part);
         }
     }
+#ifndef MILL_MUTANT_CORE_FLUSH_FOREVER
+    if (request->ops_pending > 1) { /* some wait, for what may take longer than the client does */
+        uint64_t wait_ms = (uint64_t)MILL_MAX(message.timeout_ms, 0);
+        mill_request_deadline(core, request, core->now.mono_ns + wait_ms * MILL_NS_PER_MS);
+    }
+#endif
+    mill_request_ops_begun(core, request);
+}
+
+void mill_produce_late(struct mill_core *core, struct mill_request *request)
+{
+    request->ops_pending++; /* the guard of ops_begun: the last op would end the request */
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        mill_op_late(core, &request->ops[i]);
+    }
     mill_request_ops_begun(core, request);
 }
 

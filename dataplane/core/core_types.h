@@ -114,6 +114,7 @@ struct mill_op {
     bool first_whole;
     bool duplicate;
     bool changed; /* the watch fired because the partition is going */
+    bool late;    /* append: the client's time is over, a sync is not waited for */
     uint8_t refs_max;
     int32_t partition;
     struct mill_uuid topic_id;
@@ -424,6 +425,9 @@ void mill_op_run(struct mill_core *core, struct mill_op *op);
 void mill_op_done(struct mill_core *core, struct mill_op *op);
 /* Takes it off lists and watches. */
 void mill_op_cancel(struct mill_core *core, struct mill_op *op);
+/* The client's time for an append is over: what is appended and waits for its sync ends with
+ * REQUEST_TIMED_OUT, here or at the owner; what is not appended yet goes on. */
+void mill_op_late(struct mill_core *core, struct mill_op *op);
 void mill_op_watch_fired(struct mill_core *core, struct mill_log_watch *watch);
 uint32_t mill_op_run_retries(struct mill_core *core);
 
@@ -444,6 +448,7 @@ void mill_api_ops_done(struct mill_core *core, struct mill_request *request);
 
 void mill_produce_begin(struct mill_core *core, struct mill_request *request);
 void mill_produce_done(struct mill_core *core, struct mill_request *request);
+void mill_produce_late(struct mill_core *core, struct mill_request *request);
 void mill_fetch_begin(struct mill_core *core, struct mill_request *request);
 void mill_fetch_done(struct mill_core *core, struct mill_request *request);
 void mill_list_offsets_begin(struct mill_core *core, struct mill_request *request);

@@ -30,6 +30,18 @@ void mill_op_cancel(struct mill_core *core, struct mill_op *op)
     op->state = MILL_OP_IDLE;
 }
 
+void mill_op_late(struct mill_core *core, struct mill_op *op)
+{
+    op->late = true;
+    if (op->state == MILL_OP_FLUSH) {
+        mill_log_unwatch(&op->watch);
+        op->error = MILL_KERR_REQUEST_TIMED_OUT;
+        mill_op_done(core, op);
+    } else if (op->state == MILL_OP_REMOTE) {
+        mill_peer_cancel(core, op); /* the owner knows how far it is */
+    }
+}
+
 void mill_op_done(struct mill_core *core, struct mill_op *op)
 {
     op->state = MILL_OP_IDLE;
@@ -90,7 +102,10 @@ static void op_append(struct mill_core *core, struct mill_op *op, struct mill_pa
         memcpy(op->message, result.message, MILL_OP_MESSAGE_BYTES);
         op->message[MILL_OP_MESSAGE_BYTES - 1] = '\0';
     }
-    if (result.error == MILL_KERR_NONE && result.must_flush && op->acks != 0) {
+    bool flush = result.error == MILL_KERR_NONE && result.must_flush && op->acks != 0;
+    if (flush && op->late) {
+        op->error = MILL_KERR_REQUEST_TIMED_OUT; /* it stays in the log */
+    } else if (flush) {
         op->state = MILL_OP_FLUSH;
         op->end_offset = result.end_offset;
         mill_log_watch_flush(partition, &op->watch, result.end_offset);

@@ -35,6 +35,7 @@ struct peer_ask {
     uint8_t kind;
     bool transactional;
     bool first_whole;
+    bool late;
     uint8_t refs_max;
     int16_t api_version;
     int16_t acks;
@@ -126,6 +127,7 @@ static bool ask_send(struct mill_core *core, struct mill_op *op)
         .kind = op->kind,
         .transactional = op->transactional,
         .first_whole = op->first_whole,
+        .late = op->late,
         .refs_max = op->refs_max,
         .api_version = op->api_version,
         .acks = op->acks,
@@ -301,6 +303,7 @@ static void ask_take(struct mill_core *core, uint32_t origin, const struct peer_
         .acks = ask->acks,
         .transactional = ask->transactional,
         .first_whole = ask->first_whole,
+        .late = ask->late,
         .refs_max = ask->refs_max,
         .partition = ask->partition,
         .topic_id = ask->topic_id,
@@ -335,7 +338,11 @@ static void cancel_take(struct mill_core *core, uint32_t origin, const struct pe
         at = op->hash_next;
         if (op->origin == origin && op->request_index == name->request_index &&
             op->request_generation == name->request_generation && op->round == name->round &&
-            op->op_index == name->op_index && op->kind != MILL_OP_APPEND) {
+            op->op_index == name->op_index) {
+            if (op->kind == MILL_OP_APPEND) {
+                mill_op_late(core, op); /* its bytes are in use until it ends by itself */
+                return;
+            }
             mill_op_cancel(core, op);
             op->refs_count = 0;
             mill_op_done(core, op);

@@ -329,7 +329,11 @@ void mill_request_expired(struct mill_core *core, struct mill_request *request)
         mill_api_begin(core, request);
         break;
     case MILL_PHASE_OPS:
+        if (request->header.api_key == MILL_API_KEY_PRODUCE) {
+            mill_produce_late(core, request);
+        }
+        break; /* else ends by itself */
     case MILL_PHASE_ANSWER:
-        break; /* ends by itself */
+        break;
     }
 }

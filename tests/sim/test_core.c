@@ -88,6 +88,48 @@ static void test_produce_connection_dies_frees_request(void **state)
     world_close(&world);
 }
 
+/* With flush.messages=1 an answer waits for the sync, but no longer than the client: what was
+ * appended stays, here and at another core's partitions. */
+static void test_produce_timeout_ends_flush_wait(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    uint64_t first;
+    uint64_t values;
+    int16_t error;
+    for (uint32_t cores = 1; cores <= 2; cores++) {
+        open_world(&world, cores, "1");
+        world_connect(&world, &client, 0);
+        client.timeout_ms = 50;
+        world.store_stopped = true;
+        world_produce_many_send(&client, topic, PARTITIONS, 0, 1, 100);
+        assert_true(answered(&world, &client, TURNS_FEW));
+        /* correlation, one topic, its name, partitions: index, error, offset, time, start */
+        const uint8_t *at = client.answer + 4 + 4 + 2 + strlen(topic) + 4;
+        for (uint32_t i = 0; i < PARTITIONS; i++, at += 4 + 2 + 8 + 8 + 8) {
+            assert_int_equal(mill_load_be16(at + 4), MILL_KERR_REQUEST_TIMED_OUT);
+            assert_int_equal((int64_t)mill_load_be64(at + 6), -1);
+        }
+        world.store_stopped = false;
+        turn(&world, TURNS_FEW);
+        check_pools(&world);
+        client.timeout_ms = 0;
+        world_produce_many_send(&client, topic, PARTITIONS, 1, 1, 100);
+        assert_true(answered(&world, &client, TURNS_FEW));
+        assert_int_equal(world_produced_read(&client, topic).error, 0);
+        assert_int_equal(world_produced_read(&client, topic).base_offset, 1);
+        for (int32_t i = 0; i < PARTITIONS; i++) {
+            world_fetch(&client, topic, i, 0, 1 << 20, -1, &first, &values, &error);
+            assert_int_equal(values, 2);
+        }
+        world_disconnect(&client);
+        turn(&world, TURNS_FEW);
+        check_pools(&world);
+        world_close(&world);
+    }
+}
+
 /* Batches that a worker has to look into: their connection dies before it did, while it does, and
  * when it has; they are stored all the same. */
 static void test_produce_parked_connection_dies_frees_entries(void **state)
@@ -483,6 +525,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_produce_connection_dies_frees_request),
+        cmocka_unit_test(test_produce_timeout_ends_flush_wait),
         cmocka_unit_test(test_produce_parked_connection_dies_frees_entries),
         cmocka_unit_test(test_produce_parked_topic_is_deleted),
         cmocka_unit_test(test_fetch_connection_dies_frees_watches),

@@ -88,6 +88,7 @@ struct world_client {
     uint32_t answer_bytes; /* gathered */
     enum mill_codec codec; /* of the batches it sends; set after world_connect */
     bool keyless;          /* their records have no keys */
+    int32_t timeout_ms;    /* of its Produce requests; 0: ten seconds */
 };
 
 void world_connect(struct world *world, struct world_client *client, uint32_t core);

@@ -244,11 +244,12 @@ static void put_batch(struct bytes *to, const struct world_client *client, int64
     free(records.at);
 }
 
-static void put_produce_head(struct bytes *body, const char *topic, uint32_t partitions_count)
+static void put_produce_head(struct bytes *body, const struct world_client *client,
+                             const char *topic, uint32_t partitions_count)
 {
     put16(body, -1); /* no transactional id */
     put16(body, -1); /* acks=all */
-    put32(body, 10000);
+    put32(body, client->timeout_ms > 0 ? client->timeout_ms : 10000);
     put32(body, 1);
     put_text(body, topic);
     put32(body, (int32_t)partitions_count);
@@ -268,7 +269,7 @@ void world_produce_many_send(struct world_client *client, const char *topic,
     struct bytes batch = bytes_new();
     struct bytes body = bytes_new();
     put_batch(&batch, client, -1, -1, first_value, count, padding);
-    put_produce_head(&body, topic, partitions_count);
+    put_produce_head(&body, client, topic, partitions_count);
     for (uint32_t i = 0; i < partitions_count; i++) {
         put_partition(&body, (int32_t)i, &batch);
     }
@@ -284,7 +285,7 @@ void world_produce_send(struct world_client *client, const char *topic, int32_t 
     struct bytes batch = bytes_new();
     struct bytes body = bytes_new();
     put_batch(&batch, client, producer_id, sequence, first_value, count, padding);
-    put_produce_head(&body, topic, 1);
+    put_produce_head(&body, client, topic, 1);
     put_partition(&body, partition, &batch);
     world_send(client, PRODUCE_KEY, PRODUCE_VERSION, body.at, body.size);
     free(batch.at);
