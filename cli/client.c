@@ -10,6 +10,8 @@
 
 #include "base/clock.h"
 
+#define CLIENT_BROKER "127.0.0.1:9092"
+
 static int set(rd_kafka_conf_t *conf, const char *key, const char *value)
 {
     char reason[CLIENT_TEXT_BYTES];
@@ -47,7 +49,7 @@ rd_kafka_t *client_open_with(const struct cli_call *call, rd_kafka_type_t type,
     if (on_delivery) {
         rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
     }
-    *ret_code = set(conf, "bootstrap.servers", cli_value(call, "-b", "127.0.0.1:9092"));
+    *ret_code = set(conf, "bootstrap.servers", cli_value(call, "-b", CLIENT_BROKER));
     for (uint32_t i = 0; settings && settings[i].key && *ret_code == CLI_OK; i++) {
         *ret_code = set(conf, settings[i].key, settings[i].value);
     }
@@ -73,6 +75,49 @@ rd_kafka_t *client_open_with(const struct cli_call *call, rd_kafka_type_t type,
     return client;
 }
 
+static bool is_silence(rd_kafka_resp_err_t error)
+{
+    return error == RD_KAFKA_RESP_ERR__TRANSPORT || error == RD_KAFKA_RESP_ERR__TIMED_OUT ||
+           error == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || error == RD_KAFKA_RESP_ERR__RESOLVE;
+}
+
+/* Asks until there is an answer; the first second of silence is told. */
+static rd_kafka_resp_err_t metadata_wait(rd_kafka_t *client, bool all, rd_kafka_topic_t *topic,
+                                         const char *broker, int64_t limit_ms,
+                                         const struct rd_kafka_metadata **ret_metadata)
+{
+    uint64_t begin_ns = mill_now_read().mono_ns;
+    bool told = false;
+    for (;;) {
+        int64_t passed_ms = (int64_t)((mill_now_read().mono_ns - begin_ns) / MILL_NS_PER_MS);
+        int64_t left_ms = MILL_MAX(limit_ms - passed_ms, (int64_t)1);
+        rd_kafka_resp_err_t error = rd_kafka_metadata(
+            client, all, topic, ret_metadata, (int)MILL_MIN(left_ms, (int64_t)CLIENT_NOTICE_MS));
+        passed_ms = (int64_t)((mill_now_read().mono_ns - begin_ns) / MILL_NS_PER_MS);
+        if (!is_silence(error) || passed_ms >= limit_ms) {
+            return error;
+        }
+        if (!told) {
+            fprintf(stderr, "millrace: no answer from %s yet (%s); trying for %lld s\n", broker,
+                    rd_kafka_err2str(error), (long long)(limit_ms / 1000));
+            told = true;
+        }
+    }
+}
+
+int client_reach(rd_kafka_t *client, const struct cli_call *call, int64_t limit_ms)
+{
+    const char *broker = cli_value(call, "-b", CLIENT_BROKER);
+    const struct rd_kafka_metadata *metadata = NULL;
+    rd_kafka_resp_err_t error = metadata_wait(client, false, NULL, broker, limit_ms, &metadata);
+    if (error) {
+        return cli_fail(CLI_FAILED, "no answer from %s within %lld s: %s; is a broker there?",
+                        broker, (long long)(limit_ms / 1000), rd_kafka_err2str(error));
+    }
+    rd_kafka_metadata_destroy(metadata);
+    return CLI_OK;
+}
+
 const struct rd_kafka_metadata *client_metadata(rd_kafka_t *client, const char *topic)
 {
     const struct rd_kafka_metadata *metadata = NULL;
@@ -82,7 +127,7 @@ const struct rd_kafka_metadata *client_metadata(rd_kafka_t *client, const char *
         return NULL;
     }
     rd_kafka_resp_err_t error =
-        rd_kafka_metadata(client, topic == NULL, handle, &metadata, CLIENT_TIMEOUT_MS);
+        metadata_wait(client, topic == NULL, handle, "the broker", CLIENT_TIMEOUT_MS, &metadata);
     if (handle) {
         rd_kafka_topic_destroy(handle);
     }

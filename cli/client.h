@@ -10,6 +10,7 @@
 
 enum {
     CLIENT_TIMEOUT_MS = 15000,
+    CLIENT_NOTICE_MS = 1000, /* of silence, before it is said */
     CLIENT_TEXT_BYTES = 512,
 };
 
@@ -27,6 +28,10 @@ rd_kafka_t *client_open_with(const struct cli_call *call, rd_kafka_type_t type,
                              const struct client_setting *settings,
                              void (*on_delivery)(rd_kafka_t *, const rd_kafka_message_t *, void *),
                              void *opaque, int *ret_code);
+
+/* Waits until a broker answers, and says after a second that none does. ret: CLI_OK, or CLI_FAILED
+ * after cli_fail when none did within limit_ms. */
+int client_reach(rd_kafka_t *client, const struct cli_call *call, int64_t limit_ms);
 
 /* Metadata of one topic, or of all (NULL). ret: NULL after cli_fail. */
 const struct rd_kafka_metadata *client_metadata(rd_kafka_t *client, const char *topic);

@@ -71,6 +71,7 @@ int cli_check(const struct cli_call *call);
 int cli_stop(const struct cli_call *call);
 int cli_status(const struct cli_call *call);
 int cli_top(const struct cli_call *call);
+int cli_doctor(const struct cli_call *call);
 int cli_topic_create(const struct cli_call *call);
 int cli_topic_list(const struct cli_call *call);
 int cli_topic_describe(const struct cli_call *call);

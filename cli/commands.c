@@ -49,6 +49,12 @@ static const struct cli_option top_options[] = {
     {"--once", NULL, "one interval, then end"},
     OPTION_OUTPUT,
 };
+static const struct cli_option doctor_options[] = {
+    OPTION_FILE,
+    OPTION_SET,
+    {"--root", "DIR", "look at the files below DIR in place of this machine's"},
+    OPTION_OUTPUT,
+};
 static const struct cli_option create_options[] = {
     OPTION_BROKER,
     {"-p", "COUNT", "partitions (the broker's default)"},
@@ -70,6 +76,7 @@ static const struct cli_option produce_options[] = {
     {"-K", "DELIMITER", "a line is KEY, delimiter, value"},
     {"-z", "CODEC", "none, gzip, snappy, lz4 or zstd (none)"},
     {"--acks", "0|1|all", "acknowledgements to wait for (all)"},
+    {"--timeout", "SECONDS", "give up on a silent broker, or a record, after so long (30)"},
     OPTION_OUTPUT,
     OPTION_CLIENT,
 };
@@ -126,6 +133,7 @@ static const struct cli_option bench_produce_options[] = {
     OPTIONS_RECORDS,
     {"--records", "COUNT", "records per batch (as many as fill it); 1: one per request"},
     {"--acks", "0|1|all", "acknowledgements to wait for (all)"},
+    {"--timeout", "SECONDS", "give up on a silent broker, or a record, after so long (30)"},
     {"--idempotent", NULL, "each connection is an idempotent producer"},
     {"--create", NULL, "make the topic, with -p partitions, when it is missing"},
     OPTIONS_DEVICE,
@@ -186,6 +194,11 @@ static const struct cli_command commands[] = {
     {"top", "",
      "live rates per core, port, partition and stage; keys on a terminal: s sorts, q quits",
      OPTIONS(top_options), cli_top},
+    {"doctor", "",
+     "what on this machine keeps a broker from running well, and the command that mends each; exit "
+     "1 "
+     "when something is bad, 0 with advice only",
+     OPTIONS(doctor_options), cli_doctor},
     {"topic create", "NAME...", "create topics", OPTIONS(create_options), cli_topic_create},
     {"topic list", "", "names of the topics", OPTIONS(topic_options), cli_topic_list},
     {"topic describe", "NAME...", "partitions and settings of topics", OPTIONS(topic_options),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/command.h"
+#include "cli/doctor.h"
 #include "config/config.h"
 
 static const char *const type_names[] = {
@@ -98,6 +99,19 @@ static void print_keys(void)
     keys_of(MILL_SCOPE_BROKER, false);
     heading("Topic keys");
     keys_of(MILL_SCOPE_TOPIC, true);
+}
+
+static void print_doctor(void)
+{
+    uint32_t count;
+    const struct doctor_check *checks = doctor_checks(&count);
+    printf("# millrace doctor\n\nMade from cli/doctor_checks.c by cli/docs.c; do not edit. Exit 1 "
+           "when "
+           "a check is bad, 0 when all are fine or advice.\n\n| check | looks at | why it matters "
+           "|\n|---|---|---|\n");
+    for (uint32_t i = 0; i < count; i++) {
+        printf("| %s | %s | %s |\n", checks[i].name, checks[i].looks, checks[i].why);
+    }
 }
 
 /* --- manual pages ---------------------------------------------------------------------------- */
@@ -208,12 +222,14 @@ int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "keys") == 0) {
         print_keys();
+    } else if (argc == 2 && strcmp(argv[1], "doctor") == 0) {
+        print_doctor();
     } else if (argc == 2 && strcmp(argv[1], "man1") == 0) {
         print_man1();
     } else if (argc == 2 && strcmp(argv[1], "man5") == 0) {
         print_man5();
     } else {
-        fprintf(stderr, "usage: docs keys|man1|man5\n");
+        fprintf(stderr, "usage: docs keys|doctor|man1|man5\n");
         return 2;
     }
     return fflush(stdout) == 0 ? 0 : 1;

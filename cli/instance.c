@@ -23,8 +23,7 @@ enum {
     SETS_MAX = 64,
 };
 
-/* Loads -c and --set. ret: 0, or CLI_USAGE after the faults were printed. */
-static int load(const struct cli_call *call, bool warnings, struct mill_config **ret_config)
+int instance_config(const struct cli_call *call, bool warnings, struct mill_config **ret_config)
 {
     const char *sets[SETS_MAX];
     uint32_t count = 0;
@@ -53,7 +52,7 @@ int cli_check(const struct cli_call *call)
     if (!file && !cli_value(call, "--set", NULL)) {
         return cli_fail(CLI_USAGE, "check: which file? give -c FILE");
     }
-    int code = load(call, true, &config);
+    int code = instance_config(call, true, &config);
     if (code != 0) {
         return code;
     }
@@ -78,7 +77,7 @@ int cli_start(const struct cli_call *call)
     char path[MILL_PROGRAM_PATH_BYTES];
     char *arguments[2 * CLI_VALUES_MAX + 2];
     uint32_t count = 0;
-    int code = load(call, true, &config);
+    int code = instance_config(call, true, &config);
     if (code != 0) {
         return code;
     }
@@ -144,7 +143,7 @@ int instance_find(const struct cli_call *call, struct instance *ret_instance)
         return cli_fail(CLI_USAGE, "%s: give -c or --dir, not both", call->command->name);
     }
     if (!dir) {
-        int code = load(call, false, &config);
+        int code = instance_config(call, false, &config);
         if (code != 0) {
             return code;
         }

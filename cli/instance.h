@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include "cli/command.h"
+#include "config/config.h"
 #include "ipc/counters.h"
 #include "ipc/frames.h"
 
@@ -21,6 +22,11 @@ struct instance {
     const struct mill_counters *counters; /* NULL until opened */
     const struct mill_ipc_segment *ipc;   /* NULL: not ours to read */
 };
+
+/* Loads -c and --set; warnings: prints those, too. ret: 0, or CLI_USAGE after the faults were
+ * printed. */
+int instance_config(const struct cli_call *call, bool warnings,
+                    struct mill_config **ret_config) MILL_WARN_UNUSED;
 
 /* Finds the instance of -c, --set or --dir. ret: 0, or an exit code after cli_fail. supervisor is 0
  * when nothing runs there. */

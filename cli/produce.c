@@ -11,6 +11,8 @@
 enum {
     POLL_EVERY = 256, /* lines between two looks at acknowledgements */
     FLUSH_STEP_MS = 200,
+    TIMEOUT_S = 30,
+    TIMEOUT_S_MAX = 86400,
 };
 
 struct producer {
@@ -124,27 +126,37 @@ int cli_produce(const struct cli_call *call)
 {
     struct producer *producer = calloc(1, sizeof(*producer));
     const char *name = cli_value(call, "-t", NULL);
+    char timeout_ms[24];
     int64_t partition;
+    int64_t timeout_s;
     bool json;
     int code;
     const struct client_setting settings[] = {
         {"compression.codec", cli_value(call, "-z", "none")},
         {"acks", cli_value(call, "--acks", "all")},
         {"linger.ms", "5"},
+        {"message.timeout.ms", timeout_ms},
         {NULL, NULL},
     };
     if (!producer) {
         return cli_fail(CLI_FAILED, "no memory");
     }
     if (is_wrong_use(call) || cli_wants_json(call, &json) < 0 ||
-        cli_number(call, "-p", RD_KAFKA_PARTITION_UA, 0, INT32_MAX, &partition) < 0) {
+        cli_number(call, "-p", RD_KAFKA_PARTITION_UA, 0, INT32_MAX, &partition) < 0 ||
+        cli_number(call, "--timeout", TIMEOUT_S, 1, TIMEOUT_S_MAX, &timeout_s) < 0) {
         free(producer);
         return CLI_USAGE;
     }
+    snprintf(timeout_ms, sizeof(timeout_ms), "%lld", (long long)timeout_s * 1000);
     rd_kafka_t *client =
         client_open_with(call, RD_KAFKA_PRODUCER, settings, on_delivery, producer, &code);
     if (client) {
+        code = client_reach(client, call, timeout_s * 1000);
+    }
+    if (client && code == CLI_OK) {
         code = produce(call, client, name, producer, (int32_t)partition);
+    }
+    if (client) {
         rd_kafka_destroy(client);
     }
     if (client && json) {

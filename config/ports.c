@@ -6,6 +6,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "base/device_drivers.h"
 
 int parse_ipv4(const char *text, uint32_t *ret_address)
 {
@@ -95,7 +98,58 @@ static void parse_gateway(struct mill_config *config, const struct family_entry 
 
 static bool is_memory(const char *device)
 {
-    return strncmp(device, "net_memif", 9) == 0 || strncmp(device, "net_ring", 8) == 0;
+    return strncmp(device, MILL_DEVICE_MEMIF, strlen(MILL_DEVICE_MEMIF)) == 0 ||
+           strncmp(device, MILL_DEVICE_RING, strlen(MILL_DEVICE_RING)) == 0;
+}
+
+static const char *const drivers[] = {MILL_DEVICE_DRIVERS};
+
+static const char *driver_at(const void *names, uint32_t index)
+{
+    MILL_UNUSED(names);
+    return drivers[index];
+}
+
+static bool is_pci(const char *device)
+{
+    unsigned int domain;
+    unsigned int bus;
+    unsigned int slot;
+    unsigned int function;
+    int end = 0;
+    return sscanf(device, "%x:%x:%x.%x%n", &domain, &bus, &slot, &function, &end) == 4 &&
+           (device[end] == '\0' || device[end] == ',');
+}
+
+/* The name in front of the arguments is a driver's with a number behind it, or a PCI address. */
+static void check_device(struct mill_config *config, const struct family_entry *entry)
+{
+    char name[sizeof(((struct mill_config_port *)0)->device)];
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(entry->text, ","), entry->text);
+    size_t size = strlen(name);
+    while (size > 0 && name[size - 1] >= '0' && name[size - 1] <= '9') {
+        size--;
+    }
+    bool numbered = name[size] != '\0';
+    if (is_pci(entry->text)) {
+        return;
+    }
+    name[size] = '\0';
+    for (uint32_t i = 0; i < MILL_COUNT_OF(drivers); i++) {
+        if (strcmp(name, drivers[i]) == 0 && numbered) {
+            return;
+        }
+    }
+    const char *near = nearest_name(name, driver_at, NULL, MILL_COUNT_OF(drivers));
+    if (near) {
+        fault_family(config, true, entry, "\"%s\" is no device; did you mean \"%s0\"?", entry->text,
+                     near);
+        return;
+    }
+    fault_family(config, true, entry,
+                 "\"%s\" is no device; give " MILL_DEVICE_TAP "0,iface=mill0, " MILL_DEVICE_MEMIF
+                 "0,..., " MILL_DEVICE_AF_XDP "0,iface=eth0, or a PCI address (0000:03:00.0)",
+                 entry->text);
 }
 
 /* A number of the port, its default when it is not given. Ranges were checked when it was read. */
@@ -124,6 +178,7 @@ static void port_keys(struct mill_config *config, struct mill_config_port *port)
         fault_family(config, true, entry, "is longer than %zu bytes", sizeof(port->device) - 1);
     } else {
         snprintf(port->device, sizeof(port->device), "%s", entry->text);
+        check_device(config, entry);
     }
     entry = family_find(config, FAMILY_PORT_ADDRESS, port->name);
     if (entry) {
@@ -258,12 +313,36 @@ static void check_listener(struct mill_config *config, struct mill_config_listen
     }
 }
 
+/* The namespace is there. A listener that may be absent makes it a warning. */
+static void check_netns(struct mill_config *config, bool required)
+{
+    const char *netns = config->values[MILL_KEY_DPDK_NETNS].text;
+    char path[PATH_BYTES];
+    if (!netns || !netns[0]) {
+        return;
+    }
+    bool is_path = strchr(netns, '/') != NULL;
+    snprintf(path, sizeof(path), "%s%s", is_path ? "" : "/run/netns/", netns);
+    if (access(path, F_OK) != 0) {
+        fault_key(config, required, MILL_KEY_DPDK_NETNS,
+                  "there is no network namespace %s (%s); make it with: ip netns add %s", netns,
+                  strerror(errno), netns);
+    }
+}
+
 void ports_check_listeners(struct mill_config *config)
 {
+    bool used = false;
+    bool required = false;
     for (uint32_t i = 0; i < config->listeners_count; i++) {
         struct mill_config_listener *listener = &config->listeners[i];
         if (listener->transport == MILL_TRANSPORT_DPDK && listener->device[0]) {
             check_listener(config, listener);
+            used = true;
+            required = required || listener->required;
         }
+    }
+    if (used) {
+        check_netns(config, required);
     }
 }

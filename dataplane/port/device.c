@@ -11,6 +11,7 @@
 
 #include <linux/if_tun.h>
 
+#include "base/device_drivers.h"
 #include "base/siphash.h"
 #include "dataplane/port/port_internal.h"
 
@@ -18,7 +19,7 @@
  * began at an even place of the message, so a frame with an odd piece in the middle gets a wrong
  * sum: ours is used there, which costs the same, as the driver's is software too. */
 static const struct mill_port_driver drivers[] = {
-    {.prefix = "net_tap",
+    {.prefix = MILL_DEVICE_TAP,
      .virtual_device = true,
      .stops_at_bad = true,
      .own_mac = true,
@@ -28,13 +29,13 @@ static const struct mill_port_driver drivers[] = {
      .needs_tun = true,
      .fd = true,
      .queues_equal = true},
-    {.prefix = "net_ring",
+    {.prefix = MILL_DEVICE_RING,
      .virtual_device = true,
      .own_mac = true,
      .passes_pointers = true,
      .memory = true},
-    {.prefix = "net_null", .virtual_device = true, .own_mac = true},
-    {.prefix = "net_memif",
+    {.prefix = MILL_DEVICE_NULL, .virtual_device = true, .own_mac = true},
+    {.prefix = MILL_DEVICE_MEMIF,
      .virtual_device = true,
      .own_mac = true,
      .no_tx_csum = true,
@@ -42,7 +43,7 @@ static const struct mill_port_driver drivers[] = {
      .memory = true,
      .queues_equal = true,
      .one_queue = true},
-    {.prefix = "net_af_xdp",
+    {.prefix = MILL_DEVICE_AF_XDP,
      .virtual_device = true,
      .stops_at_bad = true,
      .no_tx_csum = true,

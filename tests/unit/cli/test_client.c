@@ -11,6 +11,7 @@
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
 
+#include "base/clock.h"
 #include "cli/command.h"
 
 enum {
@@ -44,7 +45,7 @@ static int teardown(void **state)
 }
 
 /* Runs a command with input as standard input; its output comes back. */
-static int run(const struct rig *rig, const char *line, const char *input, char output[TEXT_BYTES])
+static int run_at(const char *brokers, const char *line, const char *input, char output[TEXT_BYTES])
 {
     char words[TEXT_BYTES];
     char message[TEXT_BYTES];
@@ -53,7 +54,7 @@ static int run(const struct rig *rig, const char *line, const char *input, char 
     int argc = 0;
     static struct cli_call call; /* large for a frame */
     memset(&call, 0, sizeof(call));
-    snprintf(words, sizeof(words), "millrace %s -b %s", line, rig->brokers);
+    snprintf(words, sizeof(words), "millrace %s -b %s", line, brokers);
     for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
         argv[argc++] = word;
     }
@@ -79,6 +80,11 @@ static int run(const struct rig *rig, const char *line, const char *input, char 
     fclose(in);
     fclose(out);
     return code;
+}
+
+static int run(const struct rig *rig, const char *line, const char *input, char output[TEXT_BYTES])
+{
+    return run_at(rig->brokers, line, input, output);
 }
 
 static void test_consume_gives_what_was_produced(void **state)
@@ -109,6 +115,39 @@ static void test_keys_are_split_and_shown(void **state)
     assert_non_null(strstr(output, "\"key\":\"a\",\"value\":\"b\""));
 }
 
+/* ret: exit code; what was said on standard error. */
+static int produce_to_nobody(char said[TEXT_BYTES])
+{
+    char output[TEXT_BYTES];
+    FILE *err = tmpfile();
+    fflush(stderr);
+    int saved = dup(STDERR_FILENO);
+    dup2(fileno(err), STDERR_FILENO);
+    int code = run_at("127.0.0.1:1", "produce -t dead --timeout 3", "x\n", output);
+    fflush(stderr);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    rewind(err);
+    said[fread(said, 1, TEXT_BYTES - 1, err)] = '\0';
+    fclose(err);
+    return code;
+}
+
+/* Said after a second, ended by --timeout. A machine that stands still for three seconds hides the
+ * first line, so that is tried again. */
+static void test_produce_dead_broker_says_so_and_ends(void **state)
+{
+    char said[TEXT_BYTES] = "";
+    MILL_UNUSED(state);
+    for (int tries = 0; tries < 3 && !strstr(said, "no answer from 127.0.0.1:1 yet"); tries++) {
+        uint64_t begin_ns = mill_now_read().mono_ns;
+        assert_int_equal(produce_to_nobody(said), CLI_FAILED);
+        assert_true(mill_now_read().mono_ns - begin_ns >= 2 * MILL_NS_PER_S);
+        assert_non_null(strstr(said, "no answer from 127.0.0.1:1 within 3 s"));
+    }
+    assert_non_null(strstr(said, "no answer from 127.0.0.1:1 yet"));
+}
+
 static void test_wrong_use_and_wrong_partition(void **state)
 {
     const struct rig *rig = *state;
@@ -120,6 +159,7 @@ static void test_wrong_use_and_wrong_partition(void **state)
     assert_int_equal(run(rig, "consume -t wrong -f %x", "", output), CLI_USAGE);
     assert_int_equal(run(rig, "produce", "", output), CLI_USAGE);
     assert_int_equal(run(rig, "produce -t wrong -z rar", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "produce -t wrong --timeout 0", "", output), CLI_USAGE);
     assert_int_equal(run(rig, "produce -t wrong -X nonsense=1", "", output), CLI_USAGE);
     assert_int_equal(run(rig, "consume -t wrong -e", "", output), 0); /* empty: ends at once */
     assert_string_equal(output, "");
@@ -129,6 +169,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_consume_gives_what_was_produced),
+        cmocka_unit_test(test_produce_dead_broker_says_so_and_ends),
         cmocka_unit_test(test_keys_are_split_and_shown),
         cmocka_unit_test(test_wrong_use_and_wrong_partition),
     };
