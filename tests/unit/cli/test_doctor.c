@@ -177,7 +177,7 @@ static const struct row rows[] = {
     {"mtu", DOCTOR_BAD, {"/sys/class/net/eth7/mtu", "9000\n"}, {XDP}, "ip link set eth7 mtu 1500"},
     {"offloads",
      DOCTOR_ADVICE,
-     {"/sys/class/net/eth7/iflink", "8\n"},
+     {"/sys/class/net/eth7/device", NULL},
      {XDP},
      "ethtool -K PEER tx off tso off gso off"},
     {"vfio",
