@@ -31,6 +31,8 @@ TABLE = (
     ("store-repack-unsummed", "tests/faults/batches.py"),
     ("store-unpack-unbounded", "tests/faults/batches.py"),
     ("control-busy-bell", "unit/control/main"),
+    ("distribute-wrong-core", "tests/clients/direct_cores.py"),
+    ("nodes-replica-real", "tests/clients/direct_cores.py"),
     ("core-stall-uncounted", "tests/faults/starved.py"),
     ("core-rows-stale", "tests/clients/top.py"),
     ("jitter-unwatched", "tests/faults/starved.py"),
