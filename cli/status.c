@@ -57,6 +57,14 @@ static json_t *listener_json(const struct mill_counters *counters, uint32_t inde
     return object;
 }
 
+static json_t *hist_json(const struct mill_hist *hist)
+{
+    return json_pack("{s:o, s:o, s:o, s:o}", "count", number(mill_counter_get(&hist->count)),
+                     "p50_ns", number(mill_hist_quantile(hist, 0.5)), "p99_ns",
+                     number(mill_hist_quantile(hist, 0.99)), "max_ns",
+                     number(mill_counter_get(&hist->max_ns)));
+}
+
 static json_t *stages_json(const struct mill_shared_core *core)
 {
     static const char *const apis[MILL_STAGE_API_COUNT] = {"produce", "fetch", "other"};
@@ -66,13 +74,7 @@ static json_t *stages_json(const struct mill_shared_core *core)
     for (uint32_t api = 0; api < MILL_STAGE_API_COUNT; api++) {
         json_t *list = json_object();
         for (uint32_t stage = 0; stage < MILL_STAGE_COUNT; stage++) {
-            const struct mill_hist *hist = &core->stages[api][stage];
-            json_object_set_new(list, stages[stage],
-                                json_pack("{s:o, s:o, s:o, s:o}", "count",
-                                          number(mill_counter_get(&hist->count)), "p50_ns",
-                                          number(mill_hist_quantile(hist, 0.5)), "p99_ns",
-                                          number(mill_hist_quantile(hist, 0.99)), "max_ns",
-                                          number(mill_counter_get(&hist->max_ns))));
+            json_object_set_new(list, stages[stage], hist_json(&core->stages[api][stage]));
         }
         json_object_set_new(object, apis[api], list);
     }
@@ -108,6 +110,7 @@ static json_t *core_json(const struct mill_counters *counters, uint32_t index,
     MILL_CORE_COUNTERS(ADD_COUNTER)
 #undef ADD_COUNTER
     json_object_set_new(object, "stages", stages_json(core));
+    json_object_set_new(object, "wake", hist_json(&core->wake));
     json_object_set_new(object, "stolen", stolen_json(&core->jitter));
     return object;
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 enum {
     RING_VERSION = 1,
@@ -306,11 +307,20 @@ void mill_bell_ring(struct mill_bell *bell)
         return;
     }
     const uint64_t one = 1;
+    uint64_t silent = 0;
+    (void)atomic_compare_exchange_strong_explicit(&bell->shared->rung_ns, &silent,
+                                                  mill_now_read().mono_ns, memory_order_relaxed,
+                                                  memory_order_relaxed);
     /* EAGAIN: the counter is at its maximum, so the descriptor is readable, which is all we want.
      */
     if (write(bell->fd, &one, sizeof(one)) == (ssize_t)sizeof(one)) {
         bell->rings++;
     }
+}
+
+uint64_t mill_bell_rung(struct mill_bell *bell)
+{
+    return atomic_exchange_explicit(&bell->shared->rung_ns, 0, memory_order_relaxed);
 }
 
 void mill_bell_asleep(struct mill_bell *bell)

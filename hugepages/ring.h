@@ -80,6 +80,7 @@ bool mill_ring_empty(const struct mill_ring *ring);
  * at the word (after a full fence) and writes the fd only when it is 1. */
 struct mill_bell_shared {
     MILL_SPACED _Atomic uint32_t asleep;
+    _Atomic uint64_t rung_ns; /* when it was first rung since the consumer asked; 0: not */
 };
 
 struct mill_bell {
@@ -93,5 +94,7 @@ void mill_bell_ring(struct mill_bell *bell);
 /* Consumer: about to sleep, and awake again (clears word and eventfd). */
 void mill_bell_asleep(struct mill_bell *bell);
 void mill_bell_awake(struct mill_bell *bell);
+/* Consumer: monotonic time of the first ring since the last call, 0 when there was none. */
+uint64_t mill_bell_rung(struct mill_bell *bell);
 
 #endif

@@ -93,6 +93,8 @@ struct mill_shared_core {
     struct mill_shared_listener listeners[MILL_MAP_LISTENERS_MAX];
     struct mill_hist stages[MILL_STAGE_API_COUNT][MILL_STAGE_COUNT];
     struct mill_shared_partition busy[MILL_COUNTERS_PARTITIONS_MAX];
+    struct mill_hist wake;     /* a ring of this core's bell to its first look after */
+    _Atomic uint64_t woken_ns; /* monotonic time of the newest look that ended a sleep with work */
     struct mill_shared_jitter jitter; /* the main thread's words */
 };
 

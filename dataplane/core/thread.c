@@ -54,14 +54,29 @@ static uint64_t sleep_limit(const struct mill_core_thread *thread, uint64_t now,
     uint64_t at = mill_core_deadline(thread->core);
     uint64_t limit = at == MILL_NEVER ? MILL_NEVER : at - MILL_MIN(at, now);
     if (thread->nap_bounded) {
-        limit =
-            MILL_MIN(limit, idle_ns > SILENCE_NS ? (uint64_t)NAP_LONG_NS : (uint64_t)NAP_SHORT_NS);
+        uint64_t nap_ns = idle_ns > SILENCE_NS ? NAP_LONG_NS : NAP_SHORT_NS;
+#ifdef MILL_MUTANT_CORE_NAP_SHORT
+        nap_ns = NAP_SHORT_NS;
+#endif
+        limit = MILL_MIN(limit, nap_ns);
     }
     return limit;
 }
 
-/* ret: nanoseconds slept, 0 when something came in the last look. */
-static uint64_t nap(struct mill_core_thread *thread, uint64_t idle_ns)
+/* Whether the look after "asleep" was published finds something, or a stop. A producer that saw us
+ * awake just before rings no bell, so this look is what keeps its message from waiting. */
+static bool second_look(struct mill_core_thread *thread, struct mill_now now)
+{
+    bool found = atomic_load_explicit(&thread->stop, memory_order_relaxed);
+#ifndef MILL_MUTANT_CORE_NO_SECOND_LOOK
+    found = mill_core_step(thread->core, now) > 0 || found;
+#endif
+    MILL_UNUSED(now);
+    return found;
+}
+
+/* ret: nanoseconds slept, 0 when not; ret_found: the last look found something. */
+static uint64_t nap(struct mill_core_thread *thread, uint64_t idle_ns, bool *ret_found)
 {
     struct mill_core *core = thread->core;
     struct mill_now now = mill_now_read();
@@ -72,8 +87,9 @@ static uint64_t nap(struct mill_core_thread *thread, uint64_t idle_ns)
     atomic_store_explicit(&thread->ready, mill_core_ready(core), memory_order_release);
     mill_bell_asleep(&thread->bell);
     uint64_t slept = 0;
-    if (mill_core_step(core, now) == 0 &&
-        !atomic_load_explicit(&thread->stop, memory_order_relaxed)) {
+    uint64_t end_ns = 0;
+    *ret_found = second_look(thread, now);
+    if (!*ret_found) {
         uint64_t limit = sleep_limit(thread, now.mono_ns, idle_ns);
 #ifdef MILL_MUTANT_CORE_TICK
         limit = MILL_MIN(limit, (uint64_t)MILL_NS_PER_MS);
@@ -83,10 +99,15 @@ static uint64_t nap(struct mill_core_thread *thread, uint64_t idle_ns)
             int r = mill_ksock_wait(thread->ksock, limit);
             MILL_UNUSED(r); /* a failed wait is a short one: the loop looks again */
             mill_map_reader_state(mill_core_map(core), mill_core_index(core), true);
-            slept = mill_now_read().mono_ns - now.mono_ns;
+            end_ns = mill_now_read().mono_ns;
+            slept = end_ns - now.mono_ns;
         }
     }
     mill_bell_awake(&thread->bell);
+    uint64_t rung_ns = mill_bell_rung(&thread->bell);
+    if (slept > 0 && rung_ns > 0) {
+        mill_hist_add(&thread->shared->wake, end_ns - MILL_MIN(rung_ns, end_ns));
+    }
     return slept;
 }
 
@@ -137,6 +158,7 @@ static void *core_run(void *argument)
     uint64_t published_ns = now.mono_ns;
     uint64_t awake_ns = now.mono_ns; /* end of the last turn or sleep */
     uint64_t turns = 0;
+    bool slept_last = false;
     mill_alloc_guard_begin();
     while (!mill_core_stopped(core)) {
         turn_broken(turns++);
@@ -150,7 +172,11 @@ static void *core_run(void *argument)
         if (work > 0) {
             mill_core_time(core, after.mono_ns - now.mono_ns, 0);
             last_work_ns = after.mono_ns;
+            if (slept_last) {
+                atomic_store_explicit(&thread->shared->woken_ns, now.mono_ns, memory_order_relaxed);
+            }
         }
+        slept_last = false;
         if (after.mono_ns - published_ns > PUBLISH_NS) {
             mill_core_publish(core, after);
             atomic_store_explicit(&thread->ready, mill_core_ready(core), memory_order_release);
@@ -168,9 +194,12 @@ static void *core_run(void *argument)
             now = mill_now_read();
             continue;
         }
-        uint64_t slept = nap(thread, idle_ns);
+        bool found = false;
+        uint64_t slept = nap(thread, idle_ns, &found);
         mill_core_time(core, 0, slept);
+        slept_last = slept > 0;
         now = mill_now_read();
+        last_work_ns = found ? now.mono_ns : last_work_ns;
         awake_ns = now.mono_ns;
     }
     mill_alloc_guard_end();
