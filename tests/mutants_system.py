@@ -55,6 +55,7 @@ TABLE = (
     ("core-handed-uncounted", "tests/clients/cores.py"),
     ("core-peer-loans-lost", "tests/clients/cores.py"),
     ("core-tick", "tests/clients/idle.py"),
+    ("core-nap-short", "tests/clients/idle_ports.py"),
     ("core-staged-stays", "tests/faults/pressure.py produce-large"),
     ("core-drip-kept", "tests/faults/pressure.py stagers"),
     ("control-uncommitted", "tests/faults/topics.py"),

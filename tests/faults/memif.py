@@ -10,7 +10,7 @@ import threading
 import time
 
 from lib import wire
-from lib.broker import MEMIF_HOST, Broker, pick
+from lib.broker import MEMIF_HOST, TOP, Broker, pick
 
 TOPIC = "memif"
 STALL_S = 1.0   # of the other listener, when a peer goes: a shared machine has longer gaps than ours
@@ -24,7 +24,7 @@ class Client:
         self.path = os.path.join(broker.home, "client.log")
         with open(self.path, "wb") as output:
             self.process = subprocess.Popen(
-                [os.path.join(broker.build, "tests/clients/memif_client"),
+                [os.path.join(TOP, "build/tests/clients/memif_client"),
                  f"net_memif0,role=client,socket={broker.memif_socket}", MEMIF_HOST, TOPIC, str(count)],
                 stdout=output, stderr=subprocess.STDOUT)
 
