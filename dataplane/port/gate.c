@@ -21,9 +21,12 @@
 #include <rte_interrupts.h>
 #include <rte_log.h>
 
+#include "base/clock.h"
+
 enum {
     PORTS_MAX = 16,
     CONNECT_MS = 100, /* between two attempts of a client without a server */
+    GREET_MS = 2000,  /* a server that took the connection greets within it, else anew */
     OUT_NS = 20000,   /* looks at a core that is inside */
     HELD_S = 5,       /* EAL's thread comes into the callback within it, or something is broken */
 };
@@ -84,9 +87,14 @@ static bool wants_server(const struct mill_port *port)
            (atomic_load_explicit(&port->gate, memory_order_relaxed) & MILL_GATE_DOWN) != 0;
 }
 
-/* net_memif connects in its start call only. */
+/* net_memif connects in its start call only. An attempt that is under way is left alone. */
 static void connect_again(struct mill_port *port)
 {
+    uint64_t now_ns = mill_now_read().mono_ns;
+    if (port->started && now_ns - port->connect_ns < GREET_MS * MILL_NS_PER_MS) {
+        return;
+    }
+    port->connect_ns = now_ns;
     /* That nobody listens is no news, and would hide what another port's error text needs. */
     rte_log_set_level_pattern("pmd.net.memif", RTE_LOG_CRIT);
     close_gate(port);

@@ -4,6 +4,7 @@
  * the reason; zero copy is broken in it (dataplane.md 3.1, trap 10). Start-up only, main thread. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,6 +16,7 @@
 
 enum {
     ARGUMENT_BYTES = 128,
+    GREETING_MS = 1000,
     PATH_BYTES = sizeof(((struct sockaddr_un *)0)->sun_path),
 };
 
@@ -81,6 +83,12 @@ static int reach(const struct memif_socket *at, pid_t *ret_pid)
     }
     int code = connect(fd, (struct sockaddr *)&address, length) < 0 ? -errno : 0;
     *ret_pid = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &holder, &size) == 0 ? holder.pid : 0;
+    if (code == 0) {
+        /* A server whose greeting finds us gone would end its process (DPDK 22.11: it closes a
+         * descriptor that EAL still watches). */
+        struct pollfd greeting = {.fd = fd, .events = POLLIN};
+        (void)poll(&greeting, 1, GREETING_MS);
+    }
     close(fd);
     return code == -EAGAIN ? 0 : code; /* its queue is full: somebody listens */
 }

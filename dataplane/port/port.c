@@ -18,6 +18,7 @@
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
 
+#include "base/clock.h"
 #include "dataplane/port/gate.h"
 #include "dataplane/port/port_internal.h"
 
@@ -284,6 +285,7 @@ static int configure(struct mill_port *port, struct mill_report *report)
         return mill_fail(report, code, "mtu %u of %s: %s", port->mtu, port->device_name,
                          strerror(-code));
     }
+    port->connect_ns = mill_now_read().mono_ns;
     code = rte_eth_dev_start(port->port_id);
     if (code < 0 && port->client) {
         mill_port_rss_settle(port);

@@ -170,7 +170,8 @@ struct mill_port {
     char rss[48];
     bool created; /* by us: remove it at close */
     bool started;
-    bool client; /* connects to a server, again and again */
+    bool client;         /* connects to a server, again and again */
+    uint64_t connect_ns; /* time of its newest attempt */
     bool zero_copy;
     uint8_t mac[6];
     uint16_t mtu;
