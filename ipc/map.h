@@ -44,13 +44,14 @@ struct mill_topic_settings {
     int32_t segment_index_bytes;
     int64_t retention_ms;
     int64_t retention_bytes;
+    int64_t file_delete_delay_ms;
     uint8_t append_time; /* message.timestamp.type = LogAppendTime */
     uint8_t compact;     /* cleanup.policy contains compact */
     uint8_t delete_old;  /* cleanup.policy contains delete */
     uint8_t compression; /* 255: producer; else enum mill_codec */
     uint32_t reserved;
 };
-static_assert(sizeof(struct mill_topic_settings) == 88, "shared layout");
+static_assert(sizeof(struct mill_topic_settings) == 96, "shared layout");
 
 enum {
     MILL_TOPIC_INTERNAL = 1u << 0,
@@ -82,7 +83,7 @@ struct mill_map_topic {
     char name[MILL_TOPIC_NAME_MAX + 7]; /* terminated; 256 keeps what follows aligned */
     struct mill_map_partition partitions[];
 };
-static_assert(sizeof(struct mill_map_topic) == 376, "shared layout");
+static_assert(sizeof(struct mill_map_topic) == 384, "shared layout");
 
 struct mill_map_endpoint {
     char listener[MILL_LISTENER_NAME_BYTES];

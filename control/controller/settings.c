@@ -89,6 +89,7 @@ void mill_settings_resolve(const struct mill_config *config, struct mill_topic *
         .segment_index_bytes = (int32_t)NUMBER(SEGMENT_INDEX_BYTES),
         .retention_ms = NUMBER(RETENTION_MS),
         .retention_bytes = NUMBER(RETENTION_BYTES),
+        .file_delete_delay_ms = NUMBER(FILE_DELETE_DELAY_MS),
         .append_time = time_type && strcmp(time_type, "LogAppendTime") == 0,
         .compact = policy && strstr(policy, "compact") != NULL,
         .delete_old = policy && strstr(policy, "delete") != NULL,

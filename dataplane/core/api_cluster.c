@@ -192,6 +192,9 @@ void mill_api_begin(struct mill_core *core, struct mill_request *request)
     case MILL_API_KEY_LIST_OFFSETS:
         mill_list_offsets_begin(core, request);
         break;
+    case MILL_API_KEY_DELETE_RECORDS:
+        mill_delete_records_begin(core, request);
+        break;
     case MILL_API_KEY_METADATA:
         mill_metadata_begin(core, request);
         break;
@@ -225,6 +228,9 @@ void mill_api_ops_done(struct mill_core *core, struct mill_request *request)
         break;
     case MILL_API_KEY_LIST_OFFSETS:
         mill_list_offsets_done(core, request);
+        break;
+    case MILL_API_KEY_DELETE_RECORDS:
+        mill_delete_records_done(core, request);
         break;
     case MILL_API_KEY_OFFSET_FOR_LEADER_EPOCH:
         mill_epochs_done(core, request);

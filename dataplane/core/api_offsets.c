@@ -15,29 +15,6 @@ enum {
     PAIRWISE_MAX = 512,
 };
 
-/* Takes ops for count partitions. ret: false when the request was held or its connection ended. */
-static bool ops_take(struct mill_core *core, struct mill_request *request, uint32_t count)
-{
-    int r = mill_request_ops(core, request, count);
-    if (r == -ENOSPC) {
-        mill_request_hold(core, request);
-        return false;
-    }
-    if (r < 0) {
-        core->words.requests_full++;
-        mill_conn_abort(core, request->conn);
-        return false;
-    }
-    request->phase = MILL_PHASE_OPS;
-    return true;
-}
-
-static void malformed(struct mill_core *core, struct mill_request *request)
-{
-    core->words.bad_frames++;
-    mill_conn_abort(core, request->conn);
-}
-
 /* --- ListOffsets ----------------------------------------------------------------------------- */
 
 static uint32_t list_count(const struct mill_list_offsets_request *message, int16_t version)
@@ -99,10 +76,10 @@ void mill_list_offsets_begin(struct mill_core *core, struct mill_request *reques
     struct mill_list_offsets_request message;
     struct mill_cursor at = request->body;
     if (mill_list_offsets_request_decode(&at, version, &message) < 0) {
-        malformed(core, request);
+        mill_request_malformed(core, request);
         return;
     }
-    if (!ops_take(core, request, list_count(&message, version))) {
+    if (!mill_request_ops_take(core, request, list_count(&message, version))) {
         return;
     }
     struct mill_warray topics = message.topics;
@@ -239,10 +216,10 @@ void mill_epochs_begin(struct mill_core *core, struct mill_request *request)
     struct mill_offset_for_leader_epoch_request message;
     struct mill_cursor at = request->body;
     if (mill_offset_for_leader_epoch_request_decode(&at, version, &message) < 0) {
-        malformed(core, request);
+        mill_request_malformed(core, request);
         return;
     }
-    if (!ops_take(core, request, epochs_count(&message, version))) {
+    if (!mill_request_ops_take(core, request, epochs_count(&message, version))) {
         return;
     }
     struct mill_warray topics = message.topics;

@@ -87,6 +87,7 @@ enum mill_op_kind {
     MILL_OP_TIME,
     MILL_OP_OFFSETS, /* start, end, high watermark and epoch */
     MILL_OP_EPOCH_END,
+    MILL_OP_TRIM, /* moves the log start up to offset */
 };
 
 enum mill_op_state {
@@ -131,7 +132,7 @@ struct mill_op {
     uint32_t limit_bytes; /* fetch: of this partition */
     int32_t current_epoch;
     int32_t last_epoch;
-    int64_t offset; /* read, watch: from; time: the timestamp; epoch end: the epoch */
+    int64_t offset; /* read, watch: from; time: the timestamp; epoch end: the epoch; trim: to */
     /* results */
     int64_t base_offset; /* append: base; time and epoch end: offset */
     int64_t timestamp;   /* append: append time; time: record's */
@@ -373,6 +374,11 @@ int mill_request_begin(struct mill_core *core, struct mill_conn *conn, struct mi
 /* Room for count ops. ret: 0, -ENOSPC no memory now, -E2BIG more than a request may have. */
 int mill_request_ops(struct mill_core *core, struct mill_request *request,
                      uint32_t count) MILL_WARN_UNUSED;
+/* The same for an API whose every partition is one op. ret: false when the request was held or its
+ * connection ended. */
+bool mill_request_ops_take(struct mill_core *core, struct mill_request *request, uint32_t count);
+/* Ends the connection for a request that cannot be decoded. */
+void mill_request_malformed(struct mill_core *core, struct mill_request *request);
 /* Starts one op on its owner; ops_pending counts it until it is done. */
 void mill_request_op_start(struct mill_core *core, struct mill_request *request, uint32_t op_index);
 /* All ops are begun: goes on at once when none is pending. */
@@ -455,6 +461,8 @@ void mill_list_offsets_begin(struct mill_core *core, struct mill_request *reques
 void mill_list_offsets_done(struct mill_core *core, struct mill_request *request);
 void mill_epochs_begin(struct mill_core *core, struct mill_request *request);
 void mill_epochs_done(struct mill_core *core, struct mill_request *request);
+void mill_delete_records_begin(struct mill_core *core, struct mill_request *request);
+void mill_delete_records_done(struct mill_core *core, struct mill_request *request);
 void mill_metadata_begin(struct mill_core *core, struct mill_request *request);
 void mill_cluster_begin(struct mill_core *core, struct mill_request *request);
 void mill_api_versions_begin(struct mill_core *core, struct mill_request *request);

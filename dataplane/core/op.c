@@ -184,6 +184,19 @@ static void op_offsets(struct mill_core *core, struct mill_op *op, struct mill_p
     mill_op_done(core, op);
 }
 
+static void op_trim(struct mill_core *core, struct mill_op *op, struct mill_partition *partition)
+{
+    int r = mill_log_trim(partition, op->offset, &op->watch);
+    if (r == -ERANGE || r == -EIO) {
+        fail(core, op, r == -EIO ? MILL_KERR_KAFKA_STORAGE_ERROR : MILL_KERR_OFFSET_OUT_OF_RANGE);
+        return;
+    }
+    if (settled(core, op, r)) {
+        op->start_offset = mill_partition_start(partition);
+        mill_op_done(core, op);
+    }
+}
+
 /* A client's view of our epoch, checked the same way for every API that carries one (KIP-320). */
 static enum mill_kerr epoch_check(const struct mill_op *op, const struct mill_partition *partition)
 {
@@ -242,6 +255,9 @@ void mill_op_run(struct mill_core *core, struct mill_op *op)
     case MILL_OP_EPOCH_END:
         mill_log_epoch_end(partition, (int32_t)op->offset, &op->epoch, &op->base_offset);
         mill_op_done(core, op);
+        break;
+    case MILL_OP_TRIM:
+        op_trim(core, op, partition);
         break;
     }
 }

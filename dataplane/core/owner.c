@@ -17,10 +17,14 @@ static struct mill_log_settings settings_of(const struct mill_topic_settings *fr
         .flush_ms = from->flush_ms,
         .segment_bytes = from->segment_bytes,
         .segment_ms = from->segment_ms,
+        .retention_ms = from->retention_ms,
+        .retention_bytes = from->retention_bytes,
+        .file_delete_delay_ms = from->file_delete_delay_ms,
         .index_interval_bytes = from->index_interval_bytes,
         .segment_index_bytes = from->segment_index_bytes,
         .append_time = from->append_time,
         .compact = from->compact,
+        .delete_old = from->delete_old,
         .compression = from->compression,
     };
 }

@@ -231,6 +231,7 @@ static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
     store->producer_expiration_ms = mill_config_int(config, MILL_KEY_PRODUCER_ID_EXPIRATION_MS);
     store->checkpoint_interval_ms =
         mill_config_int(config, MILL_KEY_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS);
+    store->retention_check_ms = mill_config_int(config, MILL_KEY_LOG_RETENTION_CHECK_INTERVAL_MS);
     return mill_store_create(store, &core->store_thread.store, report);
 }
 

@@ -254,6 +254,28 @@ int mill_request_ops(struct mill_core *core, struct mill_request *request, uint3
     return 0;
 }
 
+bool mill_request_ops_take(struct mill_core *core, struct mill_request *request, uint32_t count)
+{
+    int r = mill_request_ops(core, request, count);
+    if (r == -ENOSPC) {
+        mill_request_hold(core, request);
+        return false;
+    }
+    if (r < 0) {
+        core->words.requests_full++;
+        mill_conn_abort(core, request->conn);
+        return false;
+    }
+    request->phase = MILL_PHASE_OPS;
+    return true;
+}
+
+void mill_request_malformed(struct mill_core *core, struct mill_request *request)
+{
+    core->words.bad_frames++;
+    mill_conn_abort(core, request->conn);
+}
+
 void mill_request_op_start(struct mill_core *core, struct mill_request *request, uint32_t op_index)
 {
     struct mill_op *op = &request->ops[op_index];

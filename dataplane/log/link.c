@@ -98,6 +98,16 @@ static bool post_delete(struct mill_partition *partition)
     return to != NULL;
 }
 
+static bool post_trim(struct mill_partition *partition)
+{
+    struct mill_link_start *to = mill_log_link_claim(partition, MILL_LINK_TRIM, sizeof(*to));
+    if (to) {
+        to->start_offset = partition->start_offset;
+        partition->trim_wanted = false;
+    }
+    return to != NULL;
+}
+
 static bool post_cold(struct mill_partition *partition)
 {
     struct mill_log *log = partition->log;
@@ -154,6 +164,9 @@ static bool post_partition(struct mill_partition *partition)
         return false;
     }
     if (partition->epochs_wanted && serving && !post_epochs(partition)) {
+        return false;
+    }
+    if (partition->trim_wanted && serving && !post_trim(partition)) {
         return false;
     }
     bool dirty = partition->post != MILL_LOG_NONE;
@@ -247,6 +260,7 @@ static void take_opened(struct mill_partition *partition, const struct mill_link
         return;
     }
     partition->start_offset = from->start_offset;
+    partition->trimmed_offset = from->start_offset;
     partition->end_offset = from->end_offset;
     partition->written_offset = from->end_offset;
     partition->synced_offset = from->end_offset;
@@ -404,6 +418,14 @@ static void take_time(struct mill_log *log, const struct mill_link_time_done *fr
     mill_log_watches_fire(partition, &partition->watch_parked, MILL_WATCH_DATA);
 }
 
+static void take_trimmed(struct mill_partition *partition, const struct mill_link_start *from)
+{
+    if (!partition->gone && partition->state != MILL_LOG_DELETING) {
+        partition->trimmed_offset = MILL_MAX(partition->trimmed_offset, from->start_offset);
+        mill_log_watches_fire(partition, &partition->watch_parked, MILL_WATCH_DATA);
+    }
+}
+
 static void take_failed(struct mill_partition *partition)
 {
     struct mill_log *log = partition->log;
@@ -453,6 +475,12 @@ static void take_one(struct mill_log *log, uint32_t kind, const void *message)
         break;
     case MILL_LINK_FAILED:
         take_failed(partition);
+        break;
+    case MILL_LINK_OLD:
+        mill_log_old(partition, ((const struct mill_link_start *)message)->start_offset);
+        break;
+    case MILL_LINK_TRIMMED:
+        take_trimmed(partition, message);
         break;
     default:
         break;

@@ -43,10 +43,14 @@ struct mill_log_settings {
     int64_t flush_ms;
     int64_t segment_bytes;
     int64_t segment_ms;
+    int64_t retention_ms;    /* -1: none */
+    int64_t retention_bytes; /* -1: none */
+    int64_t file_delete_delay_ms;
     int32_t index_interval_bytes;
     int32_t segment_index_bytes;
     bool append_time;
     bool compact;
+    bool delete_old;     /* the retention holds */
     uint8_t compression; /* MILL_LOG_CODEC_ANY, or enum mill_codec: stored with it */
 };
 
@@ -268,6 +272,16 @@ int32_t mill_log_epoch_at(const struct mill_partition *partition, int64_t offset
  */
 void mill_log_epoch_end(const struct mill_partition *partition, int32_t epoch, int32_t *ret_epoch,
                         int64_t *ret_end_offset);
+
+/* --- log start ------------------------------------------------------------------------------- */
+
+/* Moves the log start up to offset (MILL_TRIM_ALL: the high watermark), never down: lower offsets
+ * are not served from this call on, their segments are removed by the store (DeleteRecords;
+ * KIP-107). ret: 0 it is recorded, so that no kill brings them back; -EINPROGRESS call again after
+ * `watch` fired; -ERANGE offset is not within the log; -EIO the partition does not serve. */
+#define MILL_TRIM_ALL (-1)
+int mill_log_trim(struct mill_partition *partition, int64_t offset,
+                  struct mill_log_watch *watch) MILL_WARN_UNUSED;
 
 /* --- counters -------------------------------------------------------------------------------- */
 

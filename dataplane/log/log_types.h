@@ -104,9 +104,10 @@ struct mill_partition {
     int64_t high_watermark;
     int64_t written_offset;
     int64_t synced_offset;
-    int64_t sync_wanted;   /* below: somebody wants it synced */
-    uint64_t stream_end;   /* bytes appended since open */
-    uint64_t stream_ready; /* of these, below the high watermark */
+    int64_t sync_wanted;    /* below: somebody wants it synced */
+    int64_t trimmed_offset; /* the start that the store has recorded */
+    uint64_t stream_end;    /* bytes appended since open */
+    uint64_t stream_ready;  /* of these, below the high watermark */
     uint64_t bytes_read;
     uint32_t row; /* the caller's */
     uint64_t order;
@@ -135,6 +136,7 @@ struct mill_partition {
     bool settings_wanted;
     bool epochs_wanted;
     bool delete_wanted;
+    bool trim_wanted;
     bool failed; /* its dirty bytes are no longer in the core's sum */
     bool gone;   /* its files are; waits for its extents' loans */
     bool write_under_way;
@@ -413,6 +415,12 @@ void mill_log_watches_fire(struct mill_partition *partition, struct mill_log_wat
 void mill_log_watches_changed(struct mill_partition *partition);
 /* Takes one off its list and tells its caller. */
 void mill_log_watch_fire(struct mill_log_watch *watch, enum mill_log_watch_reason reason);
+
+/* --- trim.c -------------------------------------------------------------------------------------
+ */
+
+/* The store's wish: what retention no longer keeps. */
+void mill_log_old(struct mill_partition *partition, int64_t start_offset);
 
 /* --- epochs.c -----------------------------------------------------------------------------------
  */

@@ -3,8 +3,9 @@
  * store answers; a partition is named by its slot in the log and the slot's generation, so that an
  * answer for a partition that is gone is dropped.
  *
- *   log   OPEN  WRITE  EPOCHS  SETTINGS  READ  TIME  INSPECT  DELETE  ->  store
- *   store PRODUCER* OPENED  WRITTEN  READ_DONE  TIME_DONE  INSPECTED  GONE  FAILED  ->  log
+ *   log   OPEN  WRITE  EPOCHS  SETTINGS  READ  TIME  INSPECT  TRIM  DELETE  ->  store
+ *   store PRODUCER* OPENED  WRITTEN  READ_DONE  TIME_DONE  INSPECTED  OLD  TRIMMED  GONE
+ *         FAILED  ->  log
  *
  * At most one WRITE per partition is under way: what is appended meanwhile goes with the next, so
  * that writes and syncs are grouped by themselves. The store reads extents in place: the log frees
@@ -29,6 +30,7 @@ enum mill_link_kind {
     MILL_LINK_TIME,
     MILL_LINK_DELETE,
     MILL_LINK_INSPECT,
+    MILL_LINK_TRIM,
     MILL_LINK_PRODUCER = 32,
     MILL_LINK_OPENED,
     MILL_LINK_WRITTEN,
@@ -37,6 +39,8 @@ enum mill_link_kind {
     MILL_LINK_GONE,
     MILL_LINK_FAILED,
     MILL_LINK_INSPECTED,
+    MILL_LINK_OLD,
+    MILL_LINK_TRIMMED,
 };
 
 struct mill_link_head {
@@ -159,6 +163,13 @@ struct mill_link_opened {
     int64_t end_offset;
     uint32_t epochs_count;
     struct mill_link_epoch epochs[MILL_LINK_EPOCHS_MAX];
+};
+
+/* TRIM: the log starts here; segments below go. TRIMMED: it is recorded. OLD: retention keeps
+ * nothing below; the log answers with TRIM, so that it alone decides where the log starts. */
+struct mill_link_start {
+    struct mill_link_head head;
+    int64_t start_offset;
 };
 
 struct mill_link_only {

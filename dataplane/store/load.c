@@ -31,6 +31,8 @@ struct offsets {
 };
 
 struct found {
+    struct mill_store *store;
+    const struct store_partition *partition;
     struct offsets bases;
     struct offsets snapshots;
 };
@@ -58,10 +60,23 @@ static int offsets_add(struct offsets *offsets, int64_t value)
     return 0;
 }
 
+/* A file whose delay was not over when the process ended. */
+static int deleted_remove(const struct found *found, const char *name)
+{
+    char path[STORE_PATH_BYTES];
+    snprintf(path, sizeof(path), "%s/%.70s", found->partition->path, name);
+    int r = found->store->calls->remove_file(found->store->calls->context, path);
+    return r == -ENOENT ? 0 : r;
+}
+
 static int found_note(void *context, const char *name)
 {
     struct found *found = context;
     int64_t base = 0;
+    size_t length = strlen(name);
+    if (length > 8 && strcmp(name + length - 8, ".deleted") == 0) {
+        return deleted_remove(found, name);
+    }
     bool log = strlen(name) == 24 && strcmp(name + 20, ".log") == 0;
     if (!log && (strlen(name) != 29 || strcmp(name + 20, ".snapshot") != 0)) {
         return 0;
@@ -493,7 +508,7 @@ static int load(struct mill_store *store, struct store_partition *partition,
 
 int mill_store_load(struct mill_store *store, struct store_partition *partition)
 {
-    struct found found = {0};
+    struct found found = {.store = store, .partition = partition};
     partition->snapshot_offset = -1;
     int r = store->calls->list(store->calls->context, partition->path, found_note, &found);
     if (r == 0 && found.bases.count == 0) {

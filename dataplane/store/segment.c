@@ -159,17 +159,23 @@ int mill_store_segment_end(struct mill_store *store, struct store_partition *par
     return 0;
 }
 
-/* Everything written is on the disk: the recovery point may move. */
-static void synced(struct mill_store *store, struct store_partition *partition)
+void mill_store_points_moved(struct mill_store *store)
 {
-    partition->synced_offset = partition->written_offset;
     uint64_t interval = (uint64_t)store->config.checkpoint_interval_ms * MILL_NS_PER_MS;
     if (store->checkpoint_at_ns == MILL_NEVER) {
         store->checkpoint_at_ns = store->now.mono_ns + interval;
     }
 }
 
-static int roll(struct mill_store *store, struct store_partition *partition, int64_t base_offset)
+/* Everything written is on the disk. */
+static void synced(struct mill_store *store, struct store_partition *partition)
+{
+    partition->synced_offset = partition->written_offset;
+    mill_store_points_moved(store);
+}
+
+int mill_store_roll(struct mill_store *store, struct store_partition *partition,
+                    int64_t base_offset)
 {
     struct store_segment *segment = &partition->segments[partition->segments_count - 1];
     int r = mill_store_segment_end(store, partition);
@@ -182,8 +188,15 @@ static int roll(struct mill_store *store, struct store_partition *partition, int
     synced(store, partition);
     mill_store_file_close(store, segment);
     partition->dir_unsynced = true;
-    if (!mill_store_segment_add(store, partition, base_offset)) {
+    segment = mill_store_segment_add(store, partition, base_offset);
+    if (!segment) {
         return -ENOMEM;
+    }
+    /* At once: its name is what tells where the log goes on when all before is removed. */
+    r = mill_store_file(store, partition, segment, STORE_FILE_LOG);
+    if (r < 0) {
+        partition->segments_count--;
+        return r;
     }
     r = mill_store_snapshot_write(store, partition);
     MILL_UNUSED(r); /* for lack of it a start walks from the one before */
@@ -265,7 +278,7 @@ int mill_store_append(struct mill_store *store, struct store_partition *partitio
         mill_batch_read(bytes + *ret_done, &batch);
         int r = 0;
         if (roll_due(partition, &partition->segments[partition->segments_count - 1], &batch)) {
-            r = roll(store, partition, batch.base_offset);
+            r = mill_store_roll(store, partition, batch.base_offset);
         }
         r = r < 0
                 ? r

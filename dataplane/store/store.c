@@ -29,22 +29,23 @@ static void *tell_of(struct mill_store *store, struct mill_link_head of, uint32_
     return head;
 }
 
-static void *tell(struct mill_store *store, const struct store_partition *partition, uint32_t kind,
-                  uint32_t size_bytes)
+void *mill_store_tell(struct mill_store *store, const struct store_partition *partition,
+                      uint32_t kind, uint32_t size_bytes)
 {
     struct mill_link_head of = {.slot = partition->slot, .generation = partition->generation};
     return tell_of(store, of, kind, size_bytes);
 }
 
 /* One request leads to few answers; fencing tells each partition on its own and looks again. */
-static bool out_room(struct mill_store *store)
+bool mill_store_out_room(struct mill_store *store)
 {
     return mill_ring_fits(&store->config.out, sizeof(struct mill_link_opened) * 2);
 }
 
 static void tell_written(struct mill_store *store, struct store_partition *partition, int status)
 {
-    struct mill_link_written *to = tell(store, partition, MILL_LINK_WRITTEN, sizeof(*to));
+    struct mill_link_written *to =
+        mill_store_tell(store, partition, MILL_LINK_WRITTEN, sizeof(*to));
     to->status = status;
     to->written_offset = partition->written_offset;
     to->synced_offset = partition->synced_offset;
@@ -64,10 +65,10 @@ static void fence_tell(struct mill_store *store)
             !is_fenced(store, partition)) {
             continue;
         }
-        if (!out_room(store)) {
+        if (!mill_store_out_room(store)) {
             return;
         }
-        tell(store, partition, MILL_LINK_FAILED, sizeof(struct mill_link_only));
+        mill_store_tell(store, partition, MILL_LINK_FAILED, sizeof(struct mill_link_only));
         partition->failed_told = true;
         store->stalled -= partition->full_told ? 1 : 0;
         partition->writing = false;
@@ -186,10 +187,11 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
     for (; partition->producers_told < producers->length; partition->producers_told++) {
         const struct store_producer *entry = &producers->entries[partition->producers_told];
         for (; partition->batches_told < entry->count; partition->batches_told++) {
-            if (!out_room(store)) {
+            if (!mill_store_out_room(store)) {
                 return work;
             }
-            struct mill_link_producer *to = tell(store, partition, MILL_LINK_PRODUCER, sizeof(*to));
+            struct mill_link_producer *to =
+                mill_store_tell(store, partition, MILL_LINK_PRODUCER, sizeof(*to));
             struct mill_link_head head = to->head;
             *to = entry->batches[partition->batches_told];
             to->head = head;
@@ -197,10 +199,10 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
         }
         partition->batches_told = 0;
     }
-    if (!out_room(store)) {
+    if (!mill_store_out_room(store)) {
         return work;
     }
-    struct mill_link_opened *to = tell(store, partition, MILL_LINK_OPENED, sizeof(*to));
+    struct mill_link_opened *to = mill_store_tell(store, partition, MILL_LINK_OPENED, sizeof(*to));
     to->status = partition->status == 0 && is_fenced(store, partition) ? -EIO : partition->status;
     partition->failed_told = to->status < 0;
     to->start_offset = partition->start_offset;
@@ -301,7 +303,8 @@ static uint32_t retries_run(struct mill_store *store, struct mill_now now)
     store->retry_at_ns = MILL_NEVER;
     for (uint32_t i = 0; store->stalled > 0 && i < store->partitions_length; i++) {
         struct store_partition *partition = store->partitions[i];
-        if (partition && partition->full_told && !partition->opening && out_room(store)) {
+        if (partition && partition->full_told && !partition->opening &&
+            mill_store_out_room(store)) {
             write_run(store, partition, now);
             work += partition->full_told ? 0 : 1;
         }
@@ -389,7 +392,8 @@ static void take_read(struct mill_store *store, struct store_partition *partitio
 {
     uint32_t size = 0;
     int status = partition->loaded ? cold_read(store, partition, read, &size) : -ENOENT;
-    struct mill_link_read_done *to = tell(store, partition, MILL_LINK_READ_DONE, sizeof(*to));
+    struct mill_link_read_done *to =
+        mill_store_tell(store, partition, MILL_LINK_READ_DONE, sizeof(*to));
     to->request = read->request;
     to->extent = read->extent;
     to->status = status;
@@ -402,7 +406,8 @@ static void take_time(struct mill_store *store, struct store_partition *partitio
     int64_t offset = -1;
     int64_t timestamp = -1;
     int status = mill_store_find_time(store, partition, time->time_ms, &offset, &timestamp);
-    struct mill_link_time_done *to = tell(store, partition, MILL_LINK_TIME_DONE, sizeof(*to));
+    struct mill_link_time_done *to =
+        mill_store_tell(store, partition, MILL_LINK_TIME_DONE, sizeof(*to));
     to->request = time->request;
     to->status = status;
     to->offset = offset;
@@ -456,7 +461,7 @@ static void offsets_forget(struct mill_store *store, const struct store_partitio
     pthread_mutex_unlock(&store->dirs->lock);
 }
 
-static bool is_whole(const struct mill_store *store, const struct store_partition *partition)
+bool mill_store_is_whole(const struct mill_store *store, const struct store_partition *partition)
 {
     return partition && partition->loaded && partition->status == 0 && !is_fenced(store, partition);
 }
@@ -468,7 +473,7 @@ static void checkpoint_run(struct mill_store *store, struct mill_now now)
     }
     store->checkpoint_at_ns = MILL_NEVER;
     for (uint32_t i = 0; i < store->partitions_length; i++) {
-        if (is_whole(store, store->partitions[i])) {
+        if (mill_store_is_whole(store, store->partitions[i])) {
             bool noted = offsets_note(store, store->partitions[i]);
             MILL_UNUSED(noted); /* an older point stands: more is walked */
         }
@@ -481,6 +486,21 @@ static void checkpoint_run(struct mill_store *store, struct mill_now now)
         }
     }
     pthread_mutex_unlock(&store->dirs->lock);
+}
+
+static void take_trim(struct mill_store *store, struct store_partition *partition,
+                      const struct mill_link_start *start)
+{
+    int r = mill_store_trim(store, partition, start->start_offset);
+    if (r < 0) {
+        mill_log_dirs_fence(store->dirs, partition->dir, r);
+        return;
+    }
+    bool noted = offsets_note(store, partition);
+    MILL_UNUSED(noted); /* the mark has it; the next checkpoint notes it again */
+    mill_store_points_moved(store);
+    struct mill_link_start *to = mill_store_tell(store, partition, MILL_LINK_TRIMMED, sizeof(*to));
+    to->start_offset = start->start_offset;
 }
 
 static void take_delete(struct mill_store *store, struct store_partition *partition)
@@ -506,7 +526,7 @@ static void take_delete(struct mill_store *store, struct store_partition *partit
         mill_arena_mark_free(partition->mark);
     }
     mill_store_kept_drop(store, partition);
-    tell(store, partition, MILL_LINK_GONE, sizeof(struct mill_link_only));
+    mill_store_tell(store, partition, MILL_LINK_GONE, sizeof(struct mill_link_only));
     partition_free(store, partition);
 }
 
@@ -517,7 +537,7 @@ static void take_open(struct mill_store *store, const struct mill_link_open *ope
     if (!partition) {
         struct store_partition none = {.slot = open->head.slot,
                                        .generation = open->head.generation};
-        struct mill_link_opened *to = tell(store, &none, MILL_LINK_OPENED, sizeof(*to));
+        struct mill_link_opened *to = mill_store_tell(store, &none, MILL_LINK_OPENED, sizeof(*to));
         to->status = -ENOMEM;
         return;
     }
@@ -580,6 +600,11 @@ static void take_one(struct mill_store *store, uint32_t kind, const void *messag
     case MILL_LINK_TIME:
         take_time(store, partition, message);
         break;
+    case MILL_LINK_TRIM:
+        if (!fenced) {
+            take_trim(store, partition, message);
+        }
+        break;
     case MILL_LINK_DELETE:
         take_delete(store, partition);
         break;
@@ -597,7 +622,7 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
     uint32_t size;
     const void *message;
     work += openings_run(store, now);
-    for (uint32_t i = 0; i < STORE_STEP_MESSAGES && out_room(store) &&
+    for (uint32_t i = 0; i < STORE_STEP_MESSAGES && mill_store_out_room(store) &&
                          (message = mill_ring_next(&store->config.in, &kind, &size)) != NULL;
          i++) {
         take_one(store, kind, message, now);
@@ -615,7 +640,9 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
         fence_tell(store);
     }
     checkpoint_run(store, now);
-    if (!out_room(store)) {
+    mill_store_retention_run(store);
+    mill_store_deleted_run(store);
+    if (!mill_store_out_room(store)) {
         /* The core rings no bell when it has read answers: look again by ourselves. */
         store->retry_at_ns = MILL_MIN(store->retry_at_ns, now.mono_ns + FULL_RETRY_NS);
     }
@@ -629,7 +656,8 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
 
 uint64_t mill_store_deadline(const struct mill_store *store)
 {
-    return MILL_MIN(store->retry_at_ns, store->checkpoint_at_ns);
+    return MILL_MIN(MILL_MIN(store->retry_at_ns, store->checkpoint_at_ns),
+                    MILL_MIN(store->retention_at_ns, store->delete_at_ns));
 }
 
 /* --- making and closing ---------------------------------------------------------------------- */
@@ -647,6 +675,7 @@ int mill_store_create(const struct mill_store_config *config, struct mill_store 
     store->calls = config->dirs->options.files;
     store->retry_at_ns = MILL_NEVER;
     store->checkpoint_at_ns = MILL_NEVER;
+    store->delete_at_ns = MILL_NEVER;
     store->fence_told = true;
     int r = mill_store_files_init(store);
     if (r < 0) {
@@ -669,6 +698,7 @@ void mill_store_abandon(struct mill_store *store)
         }
     }
     mill_store_files_fini(store);
+    free(store->deleted);
     free(store->partitions);
     free(store);
 }
@@ -676,7 +706,7 @@ void mill_store_abandon(struct mill_store *store)
 /* ret: nothing of the partition is missing in its files. */
 static bool partition_close(struct mill_store *store, struct store_partition *partition)
 {
-    if (!is_whole(store, partition)) {
+    if (!mill_store_is_whole(store, partition)) {
         return true; /* nothing was written since its checkpoint, or all was given up, told */
     }
     if (partition->writing || mill_store_segment_end(store, partition) < 0 ||

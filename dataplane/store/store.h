@@ -52,6 +52,7 @@ struct mill_store_config {
     uint32_t producers_max;
     int64_t producer_expiration_ms;
     int64_t checkpoint_interval_ms; /* log.flush.offset.checkpoint.interval.ms */
+    int64_t retention_check_ms;     /* log.retention.check.interval.ms */
 };
 
 /* Take-up, before cores run: writes to the files what extents of an earlier process hold beyond

@@ -170,10 +170,16 @@ struct mill_store {
     uint32_t stalled; /* partitions whose write waits for space */
     uint32_t openings;
     uint64_t retry_at_ns;
-    uint64_t checkpoint_at_ns; /* MILL_NEVER: no recovery point moved since the last */
-    uint32_t fences_seen;      /* of the directories' */
-    bool fence_told;           /* every partition of a fenced directory knows */
-    bool told;                 /* answers claimed, not yet published */
+    uint64_t checkpoint_at_ns;     /* MILL_NEVER: no recovery point moved since the last */
+    uint64_t retention_at_ns;      /* the next look for old segments */
+    uint32_t retention_cursor;     /* slot at which it goes on */
+    struct store_deleted *deleted; /* segments whose files were renamed (retention.c) */
+    uint32_t deleted_length;
+    uint32_t deleted_capacity;
+    uint64_t delete_at_ns;
+    uint32_t fences_seen; /* of the directories' */
+    bool fence_told;      /* every partition of a fenced directory knows */
+    bool told;            /* answers claimed, not yet published */
 };
 
 /* --- files.c ------------------------------------------------------------------------------------
@@ -234,6 +240,11 @@ int mill_store_append(struct mill_store *store, struct store_partition *partitio
 int mill_store_segment_end(struct mill_store *store,
                            struct store_partition *partition) MILL_WARN_UNUSED;
 int mill_store_sync(struct mill_store *store, struct store_partition *partition) MILL_WARN_UNUSED;
+/* A recovery point or a log start moved: the next checkpoint is due an interval from now. */
+void mill_store_points_moved(struct mill_store *store);
+/* Ends the active segment, durably, and begins one at base_offset. */
+int mill_store_roll(struct mill_store *store, struct store_partition *partition,
+                    int64_t base_offset) MILL_WARN_UNUSED;
 struct store_segment mill_store_segment_new(int64_t base_offset); /* empty, nothing open */
 struct store_segment *mill_store_segment_add(struct mill_store *store,
                                              struct store_partition *partition,
@@ -371,6 +382,28 @@ int mill_store_meta_write(const struct mill_file_calls *files, const char *dir,
 /* Makes a directory and its meta.properties where missing. ret: as mill_log_dirs_open. */
 int mill_store_prepare_dir(const struct mill_file_calls *files, const char *dir, int32_t node_id,
                            const char *cluster_id, struct mill_report *report) MILL_WARN_UNUSED;
+
+/* --- store.c ------------------------------------------------------------------------------------
+ */
+
+/* A message to the core; room was looked at before (mill_store_out_room). */
+void *mill_store_tell(struct mill_store *store, const struct store_partition *partition,
+                      uint32_t kind, uint32_t size_bytes);
+/* One request leads to few answers: they fit. */
+bool mill_store_out_room(struct mill_store *store);
+/* Loaded, and nothing of it is given up. */
+bool mill_store_is_whole(const struct mill_store *store, const struct store_partition *partition);
+
+/* --- retention.c --------------------------------------------------------------------------------
+ */
+
+/* Records the log's start and takes away the segments below it. ret: 0, -errno. */
+int mill_store_trim(struct mill_store *store, struct store_partition *partition,
+                    int64_t start_offset) MILL_WARN_UNUSED;
+/* When it is due: tells the log what retention no longer keeps. */
+void mill_store_retention_run(struct mill_store *store);
+/* Removes renamed files whose delay is over. */
+void mill_store_deleted_run(struct mill_store *store);
 
 /* --- times.c ------------------------------------------------------------------------------------
  */

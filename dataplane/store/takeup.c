@@ -375,6 +375,32 @@ static int groups_write(struct takeup *takeup)
     return 0;
 }
 
+/* Log starts that the process had moved since the last checkpoint. */
+static int starts_note(struct takeup *takeup)
+{
+    for (uint32_t i = 0; i < mill_arena_marks_length(takeup->arena); i++) {
+        const struct mill_partition_mark *mark = mill_arena_mark_at(takeup->arena, i);
+        int64_t start = mark ? atomic_load_explicit(&mark->start_offset, memory_order_acquire) : 0;
+        if (start <= 0 || start == INT64_MAX) {
+            continue; /* INT64_MAX: its deletion had begun */
+        }
+        for (uint32_t j = 0; j < takeup->homes_count; j++) {
+            const struct home *home = &takeup->homes[j];
+            if (home->partition != mark->partition ||
+                !mill_uuid_equal(&home->topic_id, &mark->topic_id)) {
+                continue;
+            }
+            struct store_offset *offset =
+                mill_store_offset(&takeup->dirs->dirs[home->dir].offsets, home->name, true);
+            if (!offset) {
+                return mill_fail(takeup->report, -ENOMEM, "no memory for the take-up");
+            }
+            offset->start_offset = MILL_MAX(offset->start_offset, start);
+        }
+    }
+    return 0;
+}
+
 /* --- the whole ------------------------------------------------------------------------------- */
 
 /* Gives every directory this incarnation. Directories come before the arena: killed in between, the
@@ -455,6 +481,7 @@ int mill_store_takeup(struct mill_log_dirs *dirs, struct mill_arena *arena, bool
     }
     if (r == 0 && taken) {
         r = homes_find(takeup);
+        r = r < 0 ? r : starts_note(takeup);
         r = r < 0 ? r : extents_find(takeup);
         r = r < 0 ? r : groups_write(takeup);
     }

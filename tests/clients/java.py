@@ -5,7 +5,9 @@
 Method: through each listener, TopicCommand creates, lists, describes and deletes a topic and is refused
 what does not go; ProducerPerformance sends numbers with its default settings (the log must then hold
 batches of an idempotent producer) and larger random records; GetOffsetShell finds both ends;
-ConsoleConsumer reads a partition from the earliest offset, every record once and in order."""
+ConsoleConsumer reads a partition from the earliest offset, every record once and in order;
+DeleteRecordsCommand takes away the first ones, then all."""
+import json
 import os
 import struct
 import subprocess
@@ -111,6 +113,23 @@ def check_data(broker, tools, listener, numbers_count, records_count):
     assert producer_id >= 0 and epoch >= 0 and sequence == 0, "the producer was not idempotent"
 
 
+def check_delete_records(broker, tools, topic, count):
+    """DeleteRecordsCommand moves the start, to an offset and to the end; what lies beyond is refused."""
+    def delete(to, fails=False):
+        path = os.path.join(broker.home, "delete.json")
+        with open(path, "w", encoding="ascii") as out:
+            json.dump({"partitions": [{"topic": topic, "partition": 0, "offset": to}], "version": 1}, out)
+        got = tools.run("DeleteRecordsCommand", "--offset-json-file", path)
+        assert ("error" in got) == fails, got
+        return got
+
+    assert "low_watermark: 1234" in delete(1234)
+    assert offset(tools, topic, "earliest") == 1234
+    delete(count + 1, fails=True)
+    assert f"low_watermark: {count}" in delete(-1)
+    assert (offset(tools, topic, "earliest"), offset(tools, topic, "latest")) == (count, count)
+
+
 def main():
     if not os.path.isdir(JARS):
         skip("Kafka's tools are not in build/clients: tests/clients/setup")
@@ -122,6 +141,7 @@ def main():
             tools = Tools(broker, listener)
             check_topics(tools, f"java-topic-{listener.lower()}")
             check_data(broker, tools, listener, numbers_count, records_count)
+            check_delete_records(broker, tools, f"java-numbers-{listener.lower()}", numbers_count)
         assert broker.status()["memory"]["loaned_bytes"] == 0, broker.status()["memory"]
     print(f"Kafka's tools: {numbers_count} numbers and {records_count} records per listener equal")
 

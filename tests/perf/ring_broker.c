@@ -180,6 +180,7 @@ static void store_make(struct ring_broker *broker, struct mill_log_config *log)
         .producers_max = PRODUCERS_MAX,
         .producer_expiration_ms = 86400000,
         .checkpoint_interval_ms = 60000,
+        .retention_check_ms = 300000,
     };
     broker->store_memory = memory;
     broker->store.busy = true;

@@ -237,6 +237,7 @@ static void core_start(struct world *world, uint32_t index)
         .producers_max = 256,
         .producer_expiration_ms = 86400000,
         .checkpoint_interval_ms = 60000,
+        .retention_check_ms = 300000,
     };
     rings_make(world, core, &options.log, &store);
     MILL_ASSERT_EQ(mill_store_create(&store, &core->store, &report), 0);

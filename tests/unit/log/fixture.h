@@ -171,6 +171,7 @@ static inline void fixture_open(struct fixture *f)
         .producers_max = f->limits.producers_max,
         .producer_expiration_ms = f->limits.producer_expiration_ms,
         .checkpoint_interval_ms = 60000,
+        .retention_check_ms = 300000,
     };
     fixture_must(f, mill_ring_attach_producer(&config.store_out, to, bytes));
     fixture_must(f, mill_ring_attach_consumer(&store.in, to, bytes));

@@ -196,6 +196,34 @@ static int offset_for_leader_epoch(struct mill_writer *to, int16_t version)
     return mill_offset_for_leader_epoch_request_encode(to, version, &message);
 }
 
+/* --- DeleteRecords --------------------------------------------------------------------------- */
+
+static void get_zero_trim(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_delete_records_request_topics_partitions *partition = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    partition->offset = 0;
+}
+
+static void get_trim_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_delete_records_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partitions = one(get_zero_trim);
+}
+
+static int delete_records(struct mill_writer *to, int16_t version)
+{
+    struct mill_delete_records_request message;
+    mill_delete_records_request_defaults(&message);
+    message.topics = one(get_trim_topic);
+    message.timeout_ms = 1000;
+    return mill_delete_records_request_encode(to, version, &message);
+}
+
 /* --- Metadata, ApiVersions, DescribeCluster, FindCoordinator --------------------------------- */
 
 static void get_metadata_topic(const void *context, int32_t index, void *ret_element)
@@ -339,12 +367,19 @@ static const struct sample {
     int16_t key;
     int (*encode)(struct mill_writer *to, int16_t version);
 } samples[] = {
-    {0, produce},           {1, fetch},
-    {2, list_offsets},      {3, metadata},
-    {10, find_coordinator}, {18, api_versions},
-    {19, create_topics},    {20, delete_topics},
-    {22, init_producer_id}, {23, offset_for_leader_epoch},
-    {32, describe_configs}, {60, describe_cluster},
+    {0, produce},
+    {1, fetch},
+    {2, list_offsets},
+    {3, metadata},
+    {10, find_coordinator},
+    {18, api_versions},
+    {19, create_topics},
+    {20, delete_topics},
+    {21, delete_records},
+    {22, init_producer_id},
+    {23, offset_for_leader_epoch},
+    {32, describe_configs},
+    {60, describe_cluster},
 };
 
 static const struct sample *find_sample(int16_t key)
