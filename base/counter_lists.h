@@ -53,7 +53,8 @@
     X(tx_errors, "frames dropped at transmit: refused by the driver or too long")                  \
     X(tx_stuck, "frames dropped after the driver made no progress (TAP)")                          \
     X(tx_link_down, "frames dropped because the link was down (memif)")                            \
-    X(link_downs, "times the link went down (memif)")                                              \
+    X(link_downs, "times the link went down")                                                      \
+    X(tx_fillers, "frames to ourselves, so that an idle card gives back what it has sent")         \
     X(bytes_linearised, "reference bytes copied because the driver needs it")                      \
     X(frames_empty, "times no frame was free")                                                     \
     X(steer_redirected, "packets that the XDP program gave to this port (AF_XDP)")                 \

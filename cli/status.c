@@ -127,6 +127,8 @@ static json_t *port_json(const struct mill_shared_port *port)
     json_object_set_new(object, "address", live_text(port->address, sizeof(port->address)));
     json_object_set_new(object, "mtu", number(port->mtu));
     json_object_set_new(object, "link", json_string(port->link_up ? "up" : "down"));
+    json_object_set_new(object, "zero_copy", json_boolean(port->zero_copy != 0));
+    json_object_set_new(object, "remark", live_text(port->remark, sizeof(port->remark)));
 #define ADD_COUNTER(name, help)                                                                    \
     json_object_set_new(object, #name, number(mill_counter_get(&port->name)));
     MILL_PORT_COUNTERS(ADD_COUNTER)

@@ -121,6 +121,7 @@ struct mill_config_port {
     uint32_t address; /* IPv4, host order */
     uint8_t prefix_bits;
     uint32_t gateway;
+    uint32_t dma_peer; /* the gateway unless configured; 0: none */
     uint16_t mtu;
     uint8_t mac[6]; /* all zero: default */
     bool has_mac;

@@ -78,10 +78,11 @@ static void parse_mac(struct mill_config *config, const struct family_entry *ent
     }
 }
 
-static void parse_gateway(struct mill_config *config, const struct family_entry *entry,
-                          struct mill_config_port *port)
+/* An address of another host in the port's network. */
+static void parse_neighbour(struct mill_config *config, const struct family_entry *entry,
+                            const struct mill_config_port *port, uint32_t *ret_address)
 {
-    if (parse_ipv4(entry->text, &port->gateway) < 0) {
+    if (parse_ipv4(entry->text, ret_address) < 0) {
         fault_family(config, true, entry, "\"%s\" is not an IPv4 address", entry->text);
         return;
     }
@@ -89,10 +90,9 @@ static void parse_gateway(struct mill_config *config, const struct family_entry 
         return; /* the address has a fault of its own */
     }
     uint32_t mask = UINT32_MAX << (32 - port->prefix_bits);
-    if ((port->gateway & mask) != (port->address & mask) || port->gateway == port->address) {
+    if ((*ret_address & mask) != (port->address & mask) || *ret_address == port->address) {
         fault_family(config, true, entry,
-                     "%s is not another host of the port's network; give a router there",
-                     entry->text);
+                     "%s is not another host of the port's network; give one there", entry->text);
     }
 }
 
@@ -190,7 +190,12 @@ static void port_keys(struct mill_config *config, struct mill_config_port *port)
     }
     entry = family_find(config, FAMILY_PORT_GATEWAY, port->name);
     if (entry) {
-        parse_gateway(config, entry, port);
+        parse_neighbour(config, entry, port, &port->gateway);
+    }
+    port->dma_peer = port->gateway;
+    entry = family_find(config, FAMILY_PORT_DMA_PEER, port->name);
+    if (entry) {
+        parse_neighbour(config, entry, port, &port->dma_peer);
     }
     port->mtu = (uint16_t)port_int(config, FAMILY_PORT_MTU, port->name);
     port->syn_rate = (uint32_t)port_int(config, FAMILY_PORT_SYN_RATE, port->name);

@@ -170,6 +170,9 @@ void mill_extents_check_loans(struct mill_extents *extents, const struct mill_lo
 /* Gives back the one empty chunk that a core keeps: for a core about to idle long. */
 void mill_extents_trim(struct mill_extents *extents);
 
+/* The arena file that is searched first from now on. Start-up only. ret: the one before. */
+uint32_t mill_extents_prefer(struct mill_extents *extents, uint32_t file);
+
 /* Takes an extent of at least size_bytes, rounded up to the next power of two from 4 KiB on. The
  * descriptor's state stays FREE until the caller has filled it (mill_extent_publish).
  * ret: 0, -ENOSPC nothing free (counted), -EFBIG above extent_bytes_max. O(classes). */

@@ -306,6 +306,14 @@ void mill_extents_check_loans(struct mill_extents *extents, const struct mill_lo
     extents->loans = loans;
 }
 
+uint32_t mill_extents_prefer(struct mill_extents *extents, uint32_t file)
+{
+    uint32_t before = extents->first_file;
+    MILL_ASSERT_LT(file, extents->arena->geometry.files_length);
+    extents->first_file = file;
+    return before;
+}
+
 /* Whole neighbouring chunks for a class above a chunk's. The kept chunk may be what a run lacks. */
 static uint32_t chunks_take(struct mill_extents *extents, uint32_t class)
 {

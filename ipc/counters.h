@@ -104,7 +104,9 @@ struct mill_shared_port {
     uint8_t mac[6];
     uint16_t mtu;
     _Atomic uint32_t link_up;
-    char address[48]; /* CIDR */
+    char address[48];   /* CIDR */
+    uint32_t zero_copy; /* references are sent in place */
+    char remark[320];   /* what the operator should know; empty: nothing */
     MILL_PORT_COUNTERS(MILL_COUNTER_WORD)
 };
 

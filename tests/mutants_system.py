@@ -68,6 +68,8 @@ TABLE = (
     ("config-range", "tests/faults/config.py"),
     ("supervisor-pool-unlocked", "tests/faults/starts.py"),
     ("supervisor-device-shared", "tests/faults/starts.py"),
+    ("port-proof-blind", "tests/guest/guest.py withheld"),
+    ("port-no-fillers", "tests/guest/guest.py pins"),
 )
 
 

@@ -29,15 +29,19 @@ static int eal_start(struct mill_plane *plane, struct mill_report *report)
 {
     const struct mill_config *config = plane->config;
     const struct mill_config_port *ports = NULL;
+    const char *cards[MILL_CONFIG_PORTS_MAX];
     uint32_t count = mill_config_ports(config, &ports);
     struct mill_eal_options options = {
         .file_prefix = mill_config_instance(config),
         .hugepages = mill_config_bool(config, MILL_KEY_HUGEPAGES),
         .memory_mb = (uint32_t)mill_config_int(config, MILL_KEY_DPDK_MEMORY_MB),
         .extra_args = mill_config_text(config, MILL_KEY_DPDK_EAL_ARGS),
+        .pci = cards,
     };
     for (uint32_t i = 0; i < count; i++) {
-        options.pci = options.pci || strchr(ports[i].device, ':') != NULL;
+        if (mill_port_is_pci(ports[i].device)) {
+            cards[options.pci_count++] = ports[i].device;
+        }
     }
     int r = plane->eal_started ? 0 : mill_eal_start(&options, report);
     plane->eal_started = r == 0;
@@ -54,6 +58,12 @@ static void port_share(struct mill_plane *plane, uint32_t index)
     snprintf(shared->driver, sizeof(shared->driver), "%s", info.driver);
     memcpy(shared->mac, info.mac, sizeof(shared->mac));
     shared->mtu = info.mtu;
+    shared->zero_copy = info.zero_copy;
+    snprintf(shared->remark, sizeof(shared->remark), "%s", info.remark);
+    if (info.remark[0] != '\0') {
+        mill_log_line(MILL_LEVEL_WARN, "port.remark", "name=%s text=\"%s\"", config->name,
+                      info.remark);
+    }
     snprintf(shared->address, sizeof(shared->address), "%u.%u.%u.%u/%u", config->address >> 24,
              (config->address >> 16) & 255, (config->address >> 8) & 255, config->address & 255,
              config->prefix_bits);
@@ -147,6 +157,44 @@ static struct mill_link_wake core_waker(struct mill_plane *plane)
     return (struct mill_link_wake){.wake = core_wake, .context = plane};
 }
 
+/* Extents for a card's self-test, one of each arena file: of two chunks where extents may be so
+ * large, so that a border of huge pages lies inside. Fewer when a file is full. */
+static void canaries_take(struct mill_plane *plane, struct mill_port_options *options)
+{
+    struct mill_extents *extents = plane->cores[0].extents;
+    uint8_t *base;
+    uint64_t size_bytes;
+    uint32_t page_bytes;
+    int node;
+    for (uint32_t i = 0; mill_arena_file(plane->arena, i, &base, &size_bytes, &page_bytes, &node);
+         i++) {
+        uint32_t before = mill_extents_prefer(extents, i);
+        struct mill_ref *canary = &options->canaries[options->canaries_count];
+        if (mill_extent_alloc(extents, 2 * MILL_CHUNK_BYTES, &canary->extent) == 0 ||
+            mill_extent_alloc(extents, MILL_CHUNK_BYTES, &canary->extent) == 0) {
+            canary->size_bytes = mill_extent_size_bytes(extents, canary->extent);
+            options->canaries_count++;
+        }
+        (void)mill_extents_prefer(extents, before);
+    }
+}
+
+static void canaries_give(struct mill_plane *plane, const struct mill_port_options *options)
+{
+    struct mill_plane_core *core = &plane->cores[0];
+    for (uint32_t i = 0; i < options->canaries_count; i++) {
+        const struct mill_ref *canary = &options->canaries[i];
+        if (mill_loan_free(&core->loans, canary->extent)) {
+            mill_extent_free(core->extents, canary->extent);
+        } else {
+            mill_log_line(MILL_LEVEL_WARN, "port.canary-held",
+                          "a card holds what it was sent name=%s bytes=%u", options->name,
+                          canary->size_bytes);
+        }
+    }
+    mill_extents_trim(core->extents);
+}
+
 /* Opens the port of a dpdk listener once. ret: its index, or negative. */
 static int port_open(struct mill_plane *plane, const struct mill_config_listener *listener,
                      struct mill_report *report)
@@ -176,12 +224,17 @@ static int port_open(struct mill_plane *plane, const struct mill_config_listener
         .busy = plane->cores[0].thread.busy,
         .syn_rate = from->syn_rate,
         .syn_burst = from->syn_burst,
+        .dma_peer = from->dma_peer,
     };
     snprintf(options.name, sizeof(options.name), "%.31s", from->name);
     snprintf(options.device, sizeof(options.device), "%s", from->device);
     memcpy(options.mac, from->mac, sizeof(options.mac));
+    if (mill_port_is_pci(options.device)) {
+        canaries_take(plane, &options);
+    }
     uint32_t index = plane->ports_count;
     r = mill_port_open(&options, plane->arena, plane->loans_of_cores, &plane->ports[index], report);
+    canaries_give(plane, &options);
     if (r < 0) {
         return r;
     }

@@ -63,6 +63,13 @@ static uint64_t sleep_limit(const struct mill_core_thread *thread, uint64_t now,
     return limit;
 }
 
+static void tx_done(struct mill_core_thread *thread)
+{
+    for (uint32_t i = 0; i < thread->ports_count; i++) {
+        mill_port_tx_done(thread->ports[i], thread->queues[i]);
+    }
+}
+
 /* Whether the look after "asleep" was published finds something, or a stop. A producer that saw us
  * awake just before rings no bell, so this look is what keeps its message from waiting. */
 static bool second_look(struct mill_core_thread *thread, struct mill_now now)
@@ -80,9 +87,7 @@ static uint64_t nap(struct mill_core_thread *thread, uint64_t idle_ns, bool *ret
 {
     struct mill_core *core = thread->core;
     struct mill_now now = mill_now_read();
-    for (uint32_t i = 0; i < thread->ports_count; i++) {
-        mill_port_tx_done(thread->ports[i], thread->queues[i]);
-    }
+    tx_done(thread);
     mill_core_publish(core, now);
     atomic_store_explicit(&thread->ready, mill_core_ready(core), memory_order_release);
     mill_bell_asleep(&thread->bell);
@@ -181,6 +186,9 @@ static void *core_run(void *argument)
             mill_core_publish(core, after);
             atomic_store_explicit(&thread->ready, mill_core_ready(core), memory_order_release);
             published_ns = after.mono_ns;
+            if (thread->busy) {
+                tx_done(thread); /* it never naps, and a card may hold what it was sent */
+            }
         }
         now = after;
         uint64_t idle_ns = now.mono_ns - last_work_ns;

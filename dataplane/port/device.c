@@ -59,7 +59,7 @@ static const struct mill_port_driver drivers[] = {
 /* Any device on the PCI bus: what it reports is believed. */
 static const struct mill_port_driver pci_driver = {.prefix = "pci"};
 
-static bool is_pci(const char *device)
+bool mill_port_is_pci(const char *device)
 {
     unsigned int domain;
     unsigned int bus;
@@ -75,7 +75,7 @@ const struct mill_port_driver *mill_port_driver_find(const char *device)
             return &drivers[i];
         }
     }
-    return is_pci(device) ? &pci_driver : NULL;
+    return mill_port_is_pci(device) ? &pci_driver : NULL;
 }
 
 bool mill_port_argument(const char *device, const char *key, char *ret_value, size_t size_bytes)
@@ -162,10 +162,26 @@ static int explain_pci(const char *address, struct mill_report *report)
         link[size_bytes] = '\0';
         driver = strrchr(link, '/') != NULL ? strrchr(link, '/') + 1 : link;
     }
-    return mill_fail(report, -ENODEV,
-                     "PCI device %s is bound to %s and DPDK could not take it (%s); "
-                     "dpdk-devbind.py -b vfio-pci %s",
-                     address, driver, mill_eal_log_since(), address);
+    snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s/iommu_group", address);
+    if (access(path, F_OK) != 0) {
+        return mill_fail(
+            report, -ENODEV,
+            "PCI device %s is in no IOMMU group, so vfio-pci cannot have it; switch on "
+            "VT-d or AMD-Vi in the firmware, and intel_iommu=on on the kernel's "
+            "command line",
+            address);
+    }
+    if (strcmp(driver, "vfio-pci") != 0) {
+        return mill_fail(report, -ENODEV,
+                         "PCI device %s is bound to %s; modprobe vfio-pci && dpdk-devbind.py -b "
+                         "vfio-pci %s",
+                         address, driver, address);
+    }
+    return mill_fail(
+        report, -ENODEV,
+        "PCI device %s is on vfio-pci and DPDK could not take it (%s); another process "
+        "may hold it: fuser -v /dev/vfio/*",
+        address, mill_eal_log_since());
 }
 
 static int explain(const struct mill_port *port, int code, struct mill_report *report)
@@ -255,8 +271,8 @@ static int hotplug(struct mill_port *port, struct mill_report *report)
         if (code < 0) {
             return explain(port, code, report);
         }
-        port->created = true;
     }
+    port->created = true;
     if (rte_eth_dev_get_port_by_name(port->device_name, &port->port_id) != 0) {
         return explain(port, -ENODEV, report);
     }

@@ -142,7 +142,11 @@ static int build_args(const struct mill_eal_options *options, const cpu_set_t *c
         add_arg(args, "--no-huge");
         add_arg(args, "--no-shconf");
     }
-    if (!options->pci) {
+    for (uint32_t i = 0; i < options->pci_count; i++) {
+        add_arg(args, "--allow");
+        add_arg(args, options->pci[i]);
+    }
+    if (options->pci_count == 0) {
         /* Physical addresses would cut the pools into one piece per page (dataplane.md 3.1, 9). */
         add_arg(args, "--no-pci");
         add_arg(args, "--iova-mode=va");

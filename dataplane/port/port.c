@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <rte_cycles.h>
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
 
@@ -24,9 +25,12 @@
 
 enum {
     RX_DESCRIPTORS = 1024,
-    TX_DESCRIPTORS = 512, /* short: an idle queue of some cards keeps its last ring of loans */
+    TX_DESCRIPTORS = 512,
     SIGNALS_MAX = 65,
     DRAIN_BURSTS = 64,
+    SHORT_TX_DESCRIPTORS = 256,
+    FILL_BURSTS = 64,
+    FILL_WAIT_US = 100,
     INLINE_BYTES = 512, /* below it a copy is cheaper than a second mbuf (dataplane.md 3.4) */
 };
 
@@ -176,6 +180,14 @@ static void queue_caps(struct mill_port *port, struct mill_port_queue *queue,
     caps->kernel_arp = port->driver->kernel_keeps;
 }
 
+/* These give back what was sent only when its place in the ring is used again: a short ring holds
+ * less, and mill_port_fill goes round it. vmxnet3 refuses rings below 512. */
+static bool frees_at_reuse(const struct rte_eth_dev_info *info)
+{
+    return strcmp(info->driver_name, "net_e1000_em") == 0 ||
+           strcmp(info->driver_name, "net_e1000_igb") == 0;
+}
+
 static int setup_queue(struct mill_port *port, uint16_t index, const struct rte_eth_dev_info *info,
                        const struct rte_eth_conf *conf, struct mill_report *report)
 {
@@ -203,6 +215,9 @@ static int setup_queue(struct mill_port *port, uint16_t index, const struct rte_
         if (queue->returns == NULL) {
             return mill_fail(report, -ENOMEM, "no memory for a ring; raise dpdk.memory.mb");
         }
+    }
+    if (frees_at_reuse(info)) {
+        tx_count = SHORT_TX_DESCRIPTORS;
     }
     (void)rte_eth_dev_adjust_nb_rx_tx_desc(port->port_id, &rx_count, &tx_count);
     if (port->driver->needs_tun) {
@@ -246,12 +261,58 @@ static void set_mac(const struct mill_port *port)
     }
 }
 
+/* Why references are copied on this port. */
+static void copy_because(struct mill_port *port, const struct mill_report *report)
+{
+    port->zero_copy = false;
+    mill_port_remark(port, "references are copied, not sent in place: %.250s", report->text);
+}
+
 /* Whether references may be sent in place. A virtual device reads addresses as they are: there is
  * nothing to register or to map. On a card a missing or wrong DMA map sends wrong bytes without any
- * error (dataplane.md 3.3), so references are copied there until a self-test stands behind it. */
-static bool can_send_in_place(const struct mill_port *port)
+ * error, so there they are copied unless the map was accepted here and passes the self-test. */
+static void prepare_in_place(struct mill_port *port, const struct rte_eth_dev_info *info)
 {
-    return port->driver->virtual_device;
+    struct mill_report why = {0};
+    port->zero_copy = true;
+    if (!port->driver->virtual_device && !port->options.linearise) {
+        if (mill_port_dma_map(port, info->device, &why) < 0) {
+            copy_because(port, &why);
+        }
+    }
+    for (uint16_t i = 0; i < port->queues_count; i++) {
+        port->queues[i].arena_iova = port->arena_iova;
+    }
+}
+
+/* The device gives back what it was sent, so that the canaries can be used for something else. */
+static void end_proof(struct mill_port *port)
+{
+    struct mill_port_queue *queue = &port->queues[0];
+    for (int i = 0; i < FILL_BURSTS && mill_port_relaxed(&queue->pinned) > 0; i++) {
+        (void)mill_port_fill(queue);
+        (void)rte_eth_tx_done_cleanup(port->port_id, 0, 0);
+        rte_delay_us_sleep(FILL_WAIT_US);
+    }
+}
+
+static void prove_in_place(struct mill_port *port, const struct rte_eth_dev_info *info,
+                           const struct rte_eth_conf *conf)
+{
+    struct mill_report why = {0};
+    if (port->driver->virtual_device || !port->zero_copy || port->options.linearise) {
+        return;
+    }
+    if (mill_port_proof(port, &why) < 0) {
+        copy_because(port, &why);
+        for (uint16_t i = 0; i < port->queues_count; i++) {
+            queue_caps(port, &port->queues[i], info, conf);
+        }
+    }
+    end_proof(port);
+    if (!port->zero_copy) {
+        mill_port_dma_unmap(port);
+    }
 }
 
 static int configure(struct mill_port *port, struct mill_report *report)
@@ -273,7 +334,7 @@ static int configure(struct mill_port *port, struct mill_report *report)
         return mill_fail(report, code, "device %s refuses its configuration: %s", port->device_name,
                          mill_eal_log_since());
     }
-    port->zero_copy = can_send_in_place(port);
+    prepare_in_place(port, &info);
     for (uint16_t i = 0; i < port->queues_count; i++) {
         code = setup_queue(port, i, &info, &conf, report);
         if (code < 0) {
@@ -299,6 +360,7 @@ static int configure(struct mill_port *port, struct mill_report *report)
     port->ifindex = port->ifindex > 0 ? port->ifindex : info.if_index;
     mill_port_rss_settle(port);
     set_mac(port);
+    prove_in_place(port, &info, &conf);
     return port->driver->kernel_keeps ? mill_port_xdp_started(port, report) : 0;
 }
 
@@ -388,6 +450,7 @@ static int open_checked(const struct mill_port_options *options, struct mill_are
     port->arena = arena;
     port->netns_fd = -1;
     port->interface_fd = -1;
+    port->arena_iova = (uint64_t)(uintptr_t)mill_arena_base(arena);
     atomic_flag_clear(&port->stats_lock);
     for (uint16_t i = 0; i < port->queues_count; i++) {
         struct mill_port_queue *queue = &port->queues[i];
@@ -398,7 +461,6 @@ static int open_checked(const struct mill_port_options *options, struct mill_are
         queue->loans = loans[i];
         queue->arena_base = mill_arena_base(arena);
         queue->arena_bytes = mill_arena_size_bytes(arena);
-        queue->arena_iova = (uint64_t)(uintptr_t)queue->arena_base;
         queue->frame_bytes_max = (uint32_t)port->mtu + MILL_PORT_ETHERNET_BYTES;
     }
     int code = open_device(port, report);
@@ -486,6 +548,7 @@ static void close_device(struct mill_port *port)
         (void)rte_eth_dev_stop(port->port_id);
         port->started = false;
     }
+    mill_port_dma_unmap(port);
     remove_device(port);
 }
 
@@ -544,6 +607,37 @@ uint32_t mill_port_fds(struct mill_port *port, uint16_t queue, int *ret_fds, uin
     return 1;
 }
 
+/* An idle card may hold the last frames it sent, and with them loans, for as long as it is idle
+ * (docs/decisions/0008): one burst of fillers per call until nothing is held. Those of guests come
+ * back through their rings, so that they are woken to take them. */
+static void release_idle(struct mill_port_queue *host)
+{
+    struct mill_port *port = host->port;
+    const struct mill_link_wake *wake = &port->options.wake;
+    uint64_t sent = mill_port_relaxed(&host->tx_packets);
+    uint64_t pinned = 0;
+    for (uint32_t i = host->queue_id; i < port->queues_count; i += port->tx_queues) {
+        pinned += mill_port_relaxed(&port->queues[i].pinned);
+    }
+    bool idle = sent == host->tx_seen && host->pending_count == 0 && pinned > 0;
+    host->tx_seen = sent;
+    host->idle_calls = idle ? (uint16_t)(host->idle_calls + 1) : 0;
+    if (host->idle_calls < MILL_PORT_IDLE_CALLS || port->driver->virtual_device) {
+        return;
+    }
+    if (host->idle_calls > MILL_PORT_IDLE_CALLS + MILL_PORT_FILL_BURSTS) {
+        host->idle_calls--; /* what is still held does not come back by this */
+        return;
+    }
+#ifndef MILL_MUTANT_PORT_NO_FILLERS
+    (void)mill_port_fill(host);
+#endif
+    for (uint32_t i = host->queue_id + (uint32_t)port->tx_queues;
+         wake->wake != NULL && i < port->queues_count; i += port->tx_queues) {
+        wake->wake(wake->context, host->queue_id, (uint16_t)i);
+    }
+}
+
 void mill_port_tx_done(struct mill_port *port, uint16_t queue)
 {
     struct mill_port_queue *own = &port->queues[queue];
@@ -553,14 +647,10 @@ void mill_port_tx_done(struct mill_port *port, uint16_t queue)
     if (own->handback == NULL && mill_gate_enter(own)) {
         /* Not supported by most drivers, virtual ones free at once: nothing to do about it here. */
         (void)rte_eth_tx_done_cleanup(port->port_id, queue, 0);
+        release_idle(own);
         mill_gate_leave(own);
     }
     mill_port_returns_take(own);
-}
-
-static uint64_t relaxed(const _Atomic uint64_t *counter)
-{
-    return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
 static void ask_driver(struct mill_port *port)
@@ -586,25 +676,26 @@ void mill_port_counters(struct mill_port *port, struct mill_port_counters *ret_c
 {
     struct mill_port_counters sum = {.mbufs_total = port->mbufs_total};
     ask_driver(port);
-    sum.link_downs = relaxed(&port->link_downs);
-    sum.rx_missed = relaxed(&port->rx_missed.total);
-    sum.rx_nombuf = relaxed(&port->rx_nombuf.total);
-    sum.tx_errors = relaxed(&port->tx_refused.total);
+    sum.link_downs = mill_port_relaxed(&port->link_downs);
+    sum.rx_missed = mill_port_relaxed(&port->rx_missed.total);
+    sum.rx_nombuf = mill_port_relaxed(&port->rx_nombuf.total);
+    sum.tx_errors = mill_port_relaxed(&port->tx_refused.total);
 #define SUM_STEER(name, help)                                                                      \
-    sum.steer_##name = relaxed(&port->xdp.counts[MILL_STEER_##name].total);
+    sum.steer_##name = mill_port_relaxed(&port->xdp.counts[MILL_STEER_##name].total);
     MILL_STEER_REASONS(SUM_STEER)
 #undef SUM_STEER
     for (uint16_t i = 0; i < port->queues_count; i++) {
         const struct mill_port_queue *queue = &port->queues[i];
-        sum.rx_packets += relaxed(&queue->rx_packets);
-        sum.rx_bytes += relaxed(&queue->rx_bytes);
-        sum.tx_packets += relaxed(&queue->tx_packets);
-        sum.tx_bytes += relaxed(&queue->tx_bytes);
-        sum.tx_errors += relaxed(&queue->tx_errors);
-        sum.tx_stuck += relaxed(&queue->tx_stuck);
-        sum.tx_link_down += relaxed(&queue->tx_link_down);
-        sum.bytes_linearised += relaxed(&queue->bytes_linearised);
-        sum.frames_empty += relaxed(&queue->frames_empty);
+        sum.rx_packets += mill_port_relaxed(&queue->rx_packets);
+        sum.rx_bytes += mill_port_relaxed(&queue->rx_bytes);
+        sum.tx_packets += mill_port_relaxed(&queue->tx_packets);
+        sum.tx_bytes += mill_port_relaxed(&queue->tx_bytes);
+        sum.tx_errors += mill_port_relaxed(&queue->tx_errors);
+        sum.tx_stuck += mill_port_relaxed(&queue->tx_stuck);
+        sum.tx_link_down += mill_port_relaxed(&queue->tx_link_down);
+        sum.tx_fillers += mill_port_relaxed(&queue->tx_fillers);
+        sum.bytes_linearised += mill_port_relaxed(&queue->bytes_linearised);
+        sum.frames_empty += mill_port_relaxed(&queue->frames_empty);
         sum.mbufs_used += queue->rx_pool ? rte_mempool_in_use_count(queue->rx_pool) : 0;
         sum.mbufs_used += rte_mempool_in_use_count(queue->header_pool);
         sum.mbufs_used += rte_mempool_in_use_count(queue->ext_pool);
@@ -643,6 +734,14 @@ static void ask_kernel(const struct mill_port *port, struct mill_port_info *info
     }
 }
 
+/* A card's link is known by asking; whoever asks notes that it went. */
+static void note_link(struct mill_port *port, bool up)
+{
+    if (atomic_exchange_explicit(&port->link_was_up, up, memory_order_relaxed) && !up) {
+        atomic_fetch_add_explicit(&port->link_downs, 1, memory_order_relaxed);
+    }
+}
+
 void mill_port_info(struct mill_port *port, struct mill_port_info *ret_info)
 {
     struct rte_eth_dev_info info;
@@ -655,6 +754,9 @@ void mill_port_info(struct mill_port *port, struct mill_port_info *ret_info)
     ret_info->mtu = port->mtu;
     ret_info->link_up =
         rte_eth_link_get_nowait(port->port_id, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+    if (!port->driver->virtual_device) {
+        note_link(port, ret_info->link_up);
+    }
     if (port->driver->own_thread) {
         uint32_t gate = atomic_load_explicit(&port->gate, memory_order_relaxed);
         ret_info->link_up = (gate & MILL_GATE_DOWN) == 0;

@@ -24,7 +24,8 @@ struct mill_eal_options {
     bool hugepages;          /* false: --no-huge */
     uint32_t memory_mb;
     const char *extra_args; /* experts', may be NULL; split at blanks */
-    bool pci;               /* a port is a PCI device */
+    const char *const *pci; /* addresses of the cards to take; EAL leaves all others alone */
+    uint32_t pci_count;     /* 0: no PCI at all */
 };
 
 struct mill_port_options {
@@ -50,6 +51,11 @@ struct mill_port_options {
     uint32_t syn_burst;  /* that a silent source may send at once */
     struct mill_link_wake wake; /* called when one link's core has frames for another's queue; may
                                  * be empty when no core sleeps */
+
+    /* For the start-up self-test of a card (with address); without them it copies. */
+    uint32_t dma_peer;       /* IPv4 of a neighbour that answers ping; 0: none */
+    uint32_t canaries_count; /* extents without content, one of each arena file */
+    struct mill_ref canaries[MILL_ARENA_NODES_MAX]; /* whole; the caller's, also after */
 };
 
 /* The list is MILL_PORT_COUNTERS in base/counter_lists.h. */
@@ -91,6 +97,9 @@ struct mill_port;
 /* Free hugepages of 2 MiB, 0 when the kernel does not say. */
 uint32_t mill_eal_pages_free(void);
 
+/* Whether a device is named by its PCI address (0000:01:00.0). */
+bool mill_port_is_pci(const char *device);
+
 /* Starts EAL once per process. ret: 0, or negative with the reason and remedy. */
 int mill_eal_start(const struct mill_eal_options *options,
                    struct mill_report *report) MILL_WARN_UNUSED;
@@ -106,8 +115,10 @@ void mill_port_thread_unregister(void);
  * that will own link q. A device with fewer queues than options.queues serves the first links with
  * its receive queues (the others receive nothing: net/distribute.h deals out), and links without a
  * transmit queue hand their frames to one that has. References are sent in place on virtual
- * devices; on a card they are copied until its DMA map can be proven at start (dataplane.md 3.3).
- * ret: 0, or negative with device, reason and remedy. */
+ * devices; on a card too when its DMA map passed the self-test here, else they are copied and the
+ * remark says why. The self-test takes up to 10 s on a card whose neighbour is silent, and counts
+ * loans of loans[0], all given back by the end unless the device is stuck. ret: 0, or negative with
+ * device, reason and remedy. */
 int mill_port_open(const struct mill_port_options *options, struct mill_arena *arena,
                    struct mill_loans *const *loans, struct mill_port **ret_port,
                    struct mill_report *report) MILL_WARN_UNUSED;

@@ -30,11 +30,16 @@ enum {
     MILL_PORT_BURST = 32,
     /* Calls without progress after which a driver that stops at a bad frame loses that frame. */
     MILL_PORT_STUCK_CALLS = 16,
-    MILL_PORT_RX_BUFFERS = 4096, /* per queue, unless configured */
-    MILL_PORT_RX_ROOM = 2048,    /* bytes of one receive buffer, unless configured */
-    MILL_PORT_TX_FRAMES = 2048,  /* header mbufs per queue */
-    MILL_PORT_TX_PIECES = 4096,  /* extent mbufs per queue */
-    MILL_PORT_CACHE = 128,       /* objects a registered thread keeps per pool */
+    /* Calls of tx_done (before each sleep, half a millisecond or more apart) without a frame sent
+     * after which the queue is idle, and then bursts of fillers: the longest ring, twice. */
+    MILL_PORT_IDLE_CALLS = 8,
+    MILL_PORT_FILL_BURSTS = 32,
+    MILL_PORT_FILLER_TYPE = 0x88b5, /* IEEE 802 local experimental EtherType 1 */
+    MILL_PORT_RX_BUFFERS = 4096,    /* per queue, unless configured */
+    MILL_PORT_RX_ROOM = 2048,       /* bytes of one receive buffer, unless configured */
+    MILL_PORT_TX_FRAMES = 2048,     /* header mbufs per queue */
+    MILL_PORT_TX_PIECES = 4096,     /* extent mbufs per queue */
+    MILL_PORT_CACHE = 128,          /* objects a registered thread keeps per pool */
     MILL_PORT_ETHERNET_BYTES = 14,
     /* A reference is split where a huge page may end: a device sees pages, not addresses. */
     MILL_PORT_PAGE_BYTES = 2 << 20,
@@ -124,6 +129,8 @@ struct mill_port_queue {
     bool no_tcp_sum; /* tx.csum = off */
     uint16_t pending_count;
     uint16_t stuck_calls;
+    uint16_t idle_calls;                       /* of tx_done since something was sent */
+    uint64_t tx_seen;                          /* tx_packets at the last tx_done */
     struct rte_mbuf *pending[MILL_PORT_BURST]; /* built, in order, not yet taken by the driver */
     struct rte_ring *returns;                  /* loans ended elsewhere; NULL when never */
     struct mill_port_queue *host;              /* owner of the transmit queue; itself as a rule */
@@ -134,13 +141,15 @@ struct mill_port_queue {
     int xdp_fd;                  /* the driver's AF_XDP socket; 0: none or not found */
 
     /* Written by the owner, relaxed; read by anyone. */
-    MILL_SPACED _Atomic uint64_t rx_packets;
+    MILL_SPACED _Atomic uint64_t pinned; /* extent mbufs on their way or held by the driver */
+    _Atomic uint64_t rx_packets;
     _Atomic uint64_t rx_bytes;
     _Atomic uint64_t tx_packets;
     _Atomic uint64_t tx_bytes;
     _Atomic uint64_t tx_errors;
     _Atomic uint64_t tx_stuck;
     _Atomic uint64_t tx_link_down;
+    _Atomic uint64_t tx_fillers;
     _Atomic uint64_t bytes_linearised;
     _Atomic uint64_t frames_empty;
 
@@ -168,7 +177,8 @@ struct mill_port {
     uint16_t tx_queues;
     uint8_t rss_key[52];
     char rss[48];
-    bool created; /* by us: remove it at close */
+    bool created;    /* remove it at close */
+    bool dma_mapped; /* the arena, for a card */
     bool started;
     bool client;         /* connects to a server, again and again */
     uint64_t connect_ns; /* time of its newest attempt */
@@ -176,10 +186,13 @@ struct mill_port {
     uint8_t mac[6];
     uint16_t mtu;
     struct mill_arena *arena;
+    struct rte_device *device; /* of a card */
+    uint64_t arena_iova;       /* where the device sees the arena */
     struct mill_port_pair *pair;
     uint64_t mbufs_total;
     _Atomic uint32_t gate;       /* MILL_GATE_...; read by owners before each burst */
-    _Atomic uint64_t link_downs; /* written by the interrupt thread (gate.h) */
+    _Atomic uint64_t link_downs; /* memif: the interrupt thread (gate.h); cards: who asks */
+    _Atomic bool link_was_up;    /* of a card, when last asked */
     atomic_flag stats_lock; /* slow path: one reader asks the driver, others take the last answer */
     struct mill_port_kept rx_missed;
     struct mill_port_kept rx_nombuf;
@@ -191,6 +204,11 @@ struct mill_port {
     char remark[MILL_PORT_REMARK_BYTES];
     struct mill_port_queue queues[]; /* queues_count */
 };
+
+static inline uint64_t mill_port_relaxed(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
 
 static inline void mill_port_count(_Atomic uint64_t *counter, uint64_t more)
 {
@@ -237,6 +255,16 @@ int mill_port_xdp_started(struct mill_port *port, struct mill_report *report) MI
 void mill_port_xdp_ask(struct mill_port *port);
 void mill_port_xdp_close(struct mill_port *port);
 
+/* dma.c: maps the arena for a card and sets where the device sees it. ret: 0, or negative with the
+ * reason: then nothing is mapped. */
+int mill_port_dma_map(struct mill_port *port, struct rte_device *device,
+                      struct mill_report *report) MILL_WARN_UNUSED;
+/* After the device is stopped. */
+void mill_port_dma_unmap(struct mill_port *port);
+
+/* proof.c: the self-test. ret: 0 proven, or negative with the reason. */
+int mill_port_proof(struct mill_port *port, struct mill_report *report) MILL_WARN_UNUSED;
+
 /* netns.c: enters the namespace. ret: descriptor of the one left (give it to leave), or negative
  * with the reason. */
 int mill_port_netns_enter(const char *netns, struct mill_report *report) MILL_WARN_UNUSED;
@@ -266,6 +294,9 @@ void mill_port_frame_put(void *link, struct mill_frame *frame);
 uint32_t mill_port_send(void *link, struct mill_frame **frames, uint32_t count);
 /* Offers what is pending to the driver once more. ret: frames still pending. */
 uint16_t mill_port_flush(struct mill_port_queue *queue);
+/* Sends one burst of frames to ourselves, so that a driver which frees at reuse gives back what it
+ * has sent. ret: frames that the driver took. */
+uint16_t mill_port_fill(struct mill_port_queue *queue);
 /* Gives back loans whose mbufs another thread freed. Owner core. */
 void mill_port_returns_take(struct mill_port_queue *queue);
 /* Initialises the parts of an extent mbuf that never change. */

@@ -21,6 +21,10 @@
 #include "dataplane/port/gate.h"
 #include "dataplane/port/port_internal.h"
 
+enum {
+    FILLER_BYTES = 60, /* shortest Ethernet frame, without its sum */
+};
+
 static inline struct rte_mbuf *frame_mbuf(struct mill_frame *frame)
 {
     struct mill_port_header *header = MILL_CONTAINER_OF(frame, struct mill_port_header, frame);
@@ -29,6 +33,12 @@ static inline struct rte_mbuf *frame_mbuf(struct mill_frame *frame)
 
 /* --- loans --------------------------------------------------------------------------------------
  */
+
+static void give_back(struct mill_port_queue *queue, const struct mill_ref *ref)
+{
+    mill_port_count(&queue->pinned, UINT64_MAX); /* one less */
+    mill_loan_give(queue->loans, ref);
+}
 
 /* The driver, or on net_ring the receiver, is done with one extent mbuf. */
 static void ext_free(void *address, void *opaque)
@@ -48,7 +58,7 @@ static void ext_free(void *address, void *opaque)
         MILL_ASSERT_EQ(rte_ring_enqueue_elem(queue->returns, &back, sizeof(back)), 0);
         return;
     }
-    mill_loan_give(queue->loans, &ext->ref);
+    give_back(queue, &ext->ref);
 }
 
 void mill_port_returns_take(struct mill_port_queue *queue)
@@ -62,7 +72,7 @@ void mill_port_returns_take(struct mill_port_queue *queue)
         count = rte_ring_dequeue_burst_elem(queue->returns, back, sizeof(back[0]), MILL_PORT_BURST,
                                             NULL);
         for (unsigned int i = 0; i < count; i++) {
-            mill_loan_give(queue->loans, &back[i].ref);
+            give_back(queue, &back[i].ref);
         }
     } while (count == MILL_PORT_BURST);
 }
@@ -261,6 +271,7 @@ static void attach(struct mill_port_queue *queue, const struct mill_frame *frame
             ref.size_bytes = run_bytes(at, left);
             ext->ref = ref;
             mill_loan_take(queue->loans, &ref);
+            mill_port_count(&queue->pinned, 1);
             rte_mbuf_ext_refcnt_set(&ext->shinfo, 1);
             rte_pktmbuf_attach_extbuf(part, at,
                                       queue->arena_iova + (uint64_t)(at - queue->arena_base),
@@ -380,6 +391,36 @@ uint16_t mill_port_flush(struct mill_port_queue *queue)
 #endif
     }
     return queue->pending_count;
+}
+
+/* To our own address: a switch that knows it drops the frame, a host has no use for its type. */
+static struct rte_mbuf *filler(const struct mill_port_queue *queue)
+{
+    struct rte_mbuf *mbuf = rte_pktmbuf_alloc(queue->header_pool);
+    if (mbuf != NULL) {
+        uint8_t *to = rte_pktmbuf_mtod(mbuf, uint8_t *);
+        memset(to, 0, FILLER_BYTES);
+        memcpy(to, queue->port->mac, 6);
+        memcpy(to + 6, queue->port->mac, 6);
+        to[12] = MILL_PORT_FILLER_TYPE >> 8;
+        to[13] = MILL_PORT_FILLER_TYPE & 0xff;
+        mbuf->data_len = FILLER_BYTES;
+        mbuf->pkt_len = FILLER_BYTES;
+    }
+    return mbuf;
+}
+
+uint16_t mill_port_fill(struct mill_port_queue *queue)
+{
+    struct rte_mbuf *burst[MILL_PORT_BURST];
+    uint16_t count = 0;
+    while (count < MILL_PORT_BURST && (burst[count] = filler(queue)) != NULL) {
+        count++;
+    }
+    uint16_t taken = rte_eth_tx_burst(queue->port_id, queue->queue_id, burst, count);
+    rte_pktmbuf_free_bulk(burst + taken, count - taken);
+    mill_port_count(&queue->tx_fillers, taken);
+    return taken;
 }
 
 uint32_t mill_port_send(void *link, struct mill_frame **frames, uint32_t count)

@@ -14,6 +14,7 @@ from lib.guest import CARDS, Guest, Missing
 
 RUN_DIR = "/run/millrace"
 CONFIG = "/tmp/server.properties"
+START_LOG = "/tmp/start.log"
 NAMES = {card.model.upper(): card for card in CARDS}
 
 
@@ -69,6 +70,7 @@ class GuestBroker(Broker):
                 f"listener.{name}.device": port,
                 f"dpdk.port.{port}.device": card.pci,
                 f"dpdk.port.{port}.address": f"{card.guest}/24",
+                f"dpdk.port.{port}.dma.peer": card.host,
             })
         values["listeners"] = listeners
         values.update(settings or {})
@@ -83,7 +85,7 @@ class GuestBroker(Broker):
 
     def try_start(self, timeout=120, environment=""):
         """ret: exit code, and what was said."""
-        code, text = self.guest.run(f"{environment} /mill/millrace start -c {CONFIG} --detach 2>>/tmp/broker.log",
+        code, text = self.guest.run(f"{environment} /mill/millrace start -c {CONFIG} --detach 2>{START_LOG}",
                                     timeout)
         if code != 0:
             return code, self.log_text()
@@ -98,12 +100,12 @@ class GuestBroker(Broker):
         try:
             self.stop()
             self.guest.run("for p in supervisor millraced control; do kill -9 $(cat /run/millrace/$p.pid); done; "
-                           "rm -rf /run/millrace /data/log /dev/hugepages/millrace* /tmp/broker.log")
+                           "rm -rf /run/millrace /data/log /dev/hugepages/millrace*")
         except (OSError, EOFError):
             pass  # the guest is gone, and all with it
 
     def log_text(self):
-        return self.guest.run("cat /tmp/broker.log")[1]
+        return self.guest.run(f"cat {START_LOG} {RUN_DIR}/log")[1]
 
     def show_log(self, lines=60):
         print("\n".join(self.log_text().splitlines()[-lines:]))

@@ -147,6 +147,7 @@ static void test_dpdk_listener_without_host_takes_the_ports(void **state)
     assert_int_equal(ports[0].address, 0xc6120001);
     assert_int_equal(ports[0].prefix_bits, 24);
     assert_int_equal(ports[0].gateway, 0xc61200fe);
+    assert_int_equal(ports[0].dma_peer, 0xc61200fe);
     assert_int_equal(ports[0].mtu, 1500);
     assert_int_equal(ports[0].mac[5], 10);
     assert_true(ports[0].has_mac);

@@ -163,6 +163,8 @@ static const struct row rows[] = {
      "not another host of the port's network"},
     {NIC TAP ADDR "dpdk.port.nic0.gateway=router", true, 7, "dpdk.port.nic0.gateway",
      "not an IPv4 address"},
+    {NIC TAP ADDR "dpdk.port.nic0.dma.peer=198.18.0.1", true, 7, "dpdk.port.nic0.dma.peer",
+     "not another host of the port's network"},
     {NIC TAP ADDR "dpdk.port.nic0.mtu=575", true, 7, "dpdk.port.nic0.mtu", "give 576 to 9000"},
     {NIC TAP ADDR "dpdk.port.nic0.mtu=9001", true, 7, "dpdk.port.nic0.mtu", "give 576 to 9000"},
     {NIC TAP ADDR "dpdk.port.nic0.mac=02:00:00:00:01", true, 7, "dpdk.port.nic0.mac",

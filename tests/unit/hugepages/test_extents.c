@@ -198,6 +198,28 @@ static void test_alloc_runs_do_not_cross_files(void **state)
     fixture_free(&fixture);
 }
 
+static void test_prefer_file_searched_first(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    struct mill_extents *extents[CORES];
+    fixture_make(&fixture, 48);
+    fixture.options.nodes = 3;
+    struct mill_arena *arena = fixture_open(&fixture, false);
+    create_all(arena, extents);
+    uint32_t file_units = mill_arena_units(arena) / 3;
+    uint32_t extent;
+    uint32_t before = mill_extents_prefer(extents[0], 2);
+    assert_int_equal(mill_extent_alloc(extents[0], MILL_CHUNK_BYTES, &extent), 0);
+    assert_int_equal(extent / file_units, 2);
+    assert_int_equal(mill_extents_prefer(extents[0], before), 2);
+    assert_int_equal(mill_extent_alloc(extents[0], MILL_CHUNK_BYTES, &extent), 0);
+    assert_int_equal(extent / file_units, before);
+    destroy_all(extents);
+    mill_arena_close(arena, true);
+    fixture_free(&fixture);
+}
+
 static void mark_units(uint8_t *owner_of, const struct live *live, uint8_t from, uint8_t to)
 {
     for (uint32_t i = 0; i < live->size_bytes / MILL_EXTENT_UNIT_BYTES; i++) {
@@ -424,6 +446,7 @@ int main(void)
         cmocka_unit_test(test_alloc_generation_rises_with_each_use),
         cmocka_unit_test(test_alloc_exhausted_counts_and_recovers),
         cmocka_unit_test(test_alloc_runs_do_not_cross_files),
+        cmocka_unit_test(test_prefer_file_searched_first),
         cmocka_unit_test(test_alloc_random_equals_bitmap),
         cmocka_unit_test(test_chunks_two_threads_none_lost),
         cmocka_unit_test(test_misuse_aborts),

@@ -25,6 +25,19 @@ uint64_t mill_arena_size_bytes(const struct mill_arena *arena)
     return arena->size_bytes;
 }
 
+bool mill_arena_file(const struct mill_arena *arena, uint32_t index, uint8_t **ret_base,
+                     uint64_t *ret_size_bytes, uint32_t *ret_page_bytes, int *ret_node)
+{
+    if (index > 0) {
+        return false;
+    }
+    *ret_base = mill_arena_base(arena);
+    *ret_size_bytes = mill_arena_size_bytes(arena);
+    *ret_page_bytes = 4096;
+    *ret_node = 0;
+    return true;
+}
+
 void test_world_init(struct test_world *world)
 {
     memset(world, 0, sizeof(*world));
