@@ -86,6 +86,9 @@ static int lock_wait(int fd, const struct lockable *lockable, struct mill_report
         if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
             return 0;
         }
+#ifdef MILL_MUTANT_SUPERVISOR_SHARE_DIRS
+        return 0;
+#endif
         if (errno != EWOULDBLOCK) {
             return mill_fail(report, -errno, "cannot lock %s: %s", lockable->path, strerror(errno));
         }

@@ -31,6 +31,7 @@ TABLE = (
     ("store-repack-unsummed", "tests/faults/batches.py"),
     ("store-unpack-unbounded", "tests/faults/batches.py"),
     ("control-busy-bell", "unit/control/main"),
+    ("supervisor-share-dirs", "tests/faults/dpdk_start.py"),
     ("distribute-wrong-core", "tests/clients/direct_cores.py"),
     ("nodes-replica-real", "tests/clients/direct_cores.py"),
     ("core-stall-uncounted", "tests/faults/starved.py"),
