@@ -29,7 +29,7 @@ want() {
 
 m=bin/millrace
 want 2 "usage: millrace" $m
-want 2 'unknown command "doctor"' $m doctor
+want 2 'unknown command "docter"' $m docter
 want 0 "millrace " $m version
 want 0 "--detach" $m start --help
 want 0 "topic describe" $m help topic

@@ -40,7 +40,7 @@ static void test_parse_wrong_use_is_told(void **state)
         {"strat", "unknown command \"strat\"; see: millrace help"},
         {"topic", "incomplete command \"topic\"; see: millrace help topic"},
         {"topic frobnicate", "unknown command \"topic frobnicate\"; see: millrace help topic"},
-        {"doctor", "unknown command \"doctor\""},
+        {"docter", "unknown command \"docter\""},
         {"start --detached", "start: unknown option --detached"},
         {"start extra", "start: unexpected word \"extra\""},
         {"start -c", "start: option -c needs a value (FILE)"},
