@@ -96,8 +96,125 @@ static bool skip_headers(struct mill_cursor *at, int32_t count)
     return true;
 }
 
+/* --- records in one piece --------------------------------------------------------------------- */
+
+/* A run of bytes being read; the end is never passed. */
+struct flat {
+    const uint8_t *at;
+    const uint8_t *end;
+};
+
+/* Zig-zag number; at most bytes_max bytes, whose last holds at most last_max. */
+static inline bool flat_number(struct flat *flat, uint32_t bytes_max, uint64_t last_max,
+                               int64_t *ret)
+{
+    uint64_t value = 0;
+    if (MILL_LIKELY(flat->at < flat->end && flat->at[0] < 0x80)) {
+        value = *flat->at++;
+        *ret = (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+        return true;
+    }
+    for (uint32_t i = 0; i < bytes_max && flat->at < flat->end; i++) {
+        uint64_t byte = *flat->at++;
+        if (i == bytes_max - 1 && byte > last_max) {
+            return false;
+        }
+        value |= (byte & 0x7f) << (7 * i);
+        if (byte < 0x80) {
+            *ret = (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+static inline bool flat_varint(struct flat *flat, int32_t *ret)
+{
+    int64_t value = 0;
+    bool ok = flat_number(flat, 5, 0x0f, &value);
+    *ret = (int32_t)value;
+    return ok;
+}
+
+/* A length and its bytes, which are passed over; *ret_pos: where they are. */
+static inline bool flat_value(struct flat *flat, bool nullable, int32_t *ret_length,
+                              const uint8_t **ret_pos)
+{
+    int32_t length;
+    if (!flat_varint(flat, &length) || length < (nullable ? -1 : 0) ||
+        length > flat->end - flat->at) {
+        return false;
+    }
+    *ret_length = length;
+    *ret_pos = flat->at;
+    flat->at += MILL_MAX(length, 0);
+    return true;
+}
+
+static bool flat_headers(struct flat *flat, int32_t count)
+{
+    if (count < 0 || (uint64_t)count * HEADER_LEAST_BYTES > (uint64_t)(flat->end - flat->at)) {
+        return false;
+    }
+    for (int32_t i = 0; i < count; i++) {
+        int32_t length;
+        const uint8_t *pos;
+        if (!flat_value(flat, false, &length, &pos) || !flat_value(flat, true, &length, &pos)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* A position of the record's buffer as a cursor over length bytes. */
+static struct mill_cursor flat_cursor(const struct mill_buf *buf, const uint8_t *pos,
+                                      int32_t length)
+{
+    return (struct mill_cursor){.buf = buf,
+                                .pos_bytes = (uint32_t)(pos - buf->data),
+                                .left_bytes = length > 0 ? (uint32_t)length : 0};
+}
+
+/* The same checks as below, over a record that lies in one buffer, as each does that was copied
+ * into the log: an append walks all of a batch while it is in cache. */
+static int record_next_flat(struct mill_cursor *at, const uint8_t *run, uint32_t run_bytes,
+                            struct mill_record *ret_record)
+{
+    struct flat flat = {run, run + run_bytes};
+    const uint8_t *key = NULL;
+    const uint8_t *value = NULL;
+    int32_t size;
+    struct mill_record record;
+    if (!flat_varint(&flat, &size) || size < 1 || size > flat.end - flat.at) {
+        return -EAGAIN; /* it goes on in another buffer, or is none: the slow way tells */
+    }
+    flat.end = flat.at + size;
+    flat.at++; /* attributes, unused by Kafka, any value passes */
+    if (!flat_number(&flat, VARLONG_BYTES_MAX, 1, &record.timestamp_delta) ||
+        !flat_varint(&flat, &record.offset_delta) ||
+        !flat_value(&flat, true, &record.key_length, &key) ||
+        !flat_value(&flat, true, &record.value_length, &value) ||
+        !flat_varint(&flat, &record.headers_count) || !flat_headers(&flat, record.headers_count) ||
+        flat.at != flat.end) {
+        return -EBADMSG;
+    }
+    record.key = flat_cursor(at->buf, key, record.key_length);
+    record.value = flat_cursor(at->buf, value, record.value_length);
+    at->pos_bytes += (uint32_t)(flat.end - run);
+    at->left_bytes -= (uint32_t)(flat.end - run);
+    *ret_record = record;
+    return 0;
+}
+
 int mill_record_next(struct mill_cursor *at, struct mill_record *ret_record)
 {
+    if (MILL_LIKELY(at->left_bytes > 0 && at->pos_bytes < at->buf->size_bytes)) {
+        uint32_t run_bytes = MILL_MIN(at->left_bytes, at->buf->size_bytes - at->pos_bytes);
+        int r = record_next_flat(at, at->buf->data + at->pos_bytes, run_bytes, ret_record);
+        if (r != -EAGAIN) {
+            return r;
+        }
+    }
     int32_t size;
     int8_t attributes; /* unused by Kafka, any value passes */
     struct mill_record record;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/random.h"
 #include "protocol/batch.h"
 
 /* Delta 3 ms, offset delta 1, key "k", value "vv", headers h=null and i="x". */
@@ -147,6 +148,56 @@ static void test_record_next_cut_or_changed_never_past_end(void **state)
     }
 }
 
+/* Two equal cursors over the same bytes. */
+static bool same_bytes(const struct mill_cursor *one, const struct mill_cursor *other)
+{
+    uint8_t a[64];
+    uint8_t b[64];
+    struct mill_cursor from_one = *one;
+    struct mill_cursor from_other = *other;
+    return one->left_bytes == other->left_bytes && one->left_bytes <= sizeof(a) &&
+           mill_cursor_read(&from_one, a, one->left_bytes) == 0 &&
+           mill_cursor_read(&from_other, b, other->left_bytes) == 0 &&
+           memcmp(a, b, one->left_bytes) == 0;
+}
+
+/* A record in one buffer is read by other code than one over several: they must agree on all. */
+static void test_record_next_one_buffer_same_as_many(void **state)
+{
+    (void)state;
+    struct mill_random random = {.state = 5};
+    for (uint32_t round = 0; round < 200000; round++) {
+        uint8_t bytes[RECORD_BYTES + 16] = {0};
+        struct mill_buf one;
+        struct mill_buf many[RECORD_BYTES + 16];
+        struct mill_record flat;
+        struct mill_record slow;
+        memcpy(bytes, record, RECORD_BYTES);
+        bytes[0] = (RECORD_BYTES - 1) * 2;
+        for (uint32_t changes = mill_random_below(&random, 4); changes > 0; changes--) {
+            bytes[mill_random_below(&random, RECORD_BYTES)] = (uint8_t)mill_random_next(&random);
+        }
+        for (uint32_t i = 0; i < sizeof(bytes); i++) {
+            (void)mill_cursor_over(&many[i], bytes + i, 1);
+            many[i].next = i + 1 < sizeof(bytes) ? &many[i + 1] : NULL;
+        }
+        struct mill_cursor at_one = mill_cursor_over(&one, bytes, sizeof(bytes));
+        struct mill_cursor at_many = {.buf = many, .left_bytes = sizeof(bytes)};
+        int error = mill_record_next(&at_one, &flat);
+        assert_int_equal(error, mill_record_next(&at_many, &slow));
+        if (error == 0) {
+            assert_int_equal(at_one.left_bytes, at_many.left_bytes);
+            assert_int_equal(flat.timestamp_delta, slow.timestamp_delta);
+            assert_int_equal(flat.offset_delta, slow.offset_delta);
+            assert_int_equal(flat.key_length, slow.key_length);
+            assert_int_equal(flat.value_length, slow.value_length);
+            assert_int_equal(flat.headers_count, slow.headers_count);
+            assert_true(same_bytes(&flat.key, &slow.key));
+            assert_true(same_bytes(&flat.value, &slow.value));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +205,7 @@ int main(void)
         cmocka_unit_test(test_record_next_takes_one),
         cmocka_unit_test(test_record_next_null_and_negative),
         cmocka_unit_test(test_record_next_cut_or_changed_never_past_end),
+        cmocka_unit_test(test_record_next_one_buffer_same_as_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
