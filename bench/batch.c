@@ -169,17 +169,10 @@ void bench_batch_set_sequence(uint8_t *bytes, const struct bench_crc_shift *shif
 
 /* --- request heads ---------------------------------------------------------------------------- */
 
-/* The one element of an array: copied from the context. */
-#define ONE(name, type)                                                                            \
-    static void name(const void *context, int32_t index, void *ret_element)                        \
-    {                                                                                              \
-        MILL_UNUSED(index);                                                                        \
-        memcpy(ret_element, context, sizeof(type));                                                \
-    }
-ONE(one_produce_topic, struct mill_produce_request_topic_data)
-ONE(one_produce_partition, struct mill_produce_request_topic_data_partition_data)
-ONE(one_fetch_topic, struct mill_fetch_request_topics)
-ONE(one_fetch_partition, struct mill_fetch_request_topics_partitions)
+BENCH_ONE(one_produce_topic, struct mill_produce_request_topic_data)
+BENCH_ONE(one_produce_partition, struct mill_produce_request_topic_data_partition_data)
+BENCH_ONE(one_fetch_topic, struct mill_fetch_request_topics)
+BENCH_ONE(one_fetch_partition, struct mill_fetch_request_topics_partitions)
 
 static void begin(struct mill_writer *to, struct bench_head *head, int16_t key, int16_t version,
                   struct mill_writer_hole *hole)

@@ -6,6 +6,8 @@
 #ifndef MILL_BENCH_BATCH_H
 #define MILL_BENCH_BATCH_H
 
+#include <string.h>
+
 #include "base/compiler.h"
 #include "protocol/batch.h"
 
@@ -23,6 +25,14 @@ static_assert(offsetof(struct mill_batch_wire, producer_id) == BENCH_BATCH_PRODU
               "producer id position");
 static_assert(offsetof(struct mill_batch_wire, producer_epoch) == BENCH_BATCH_PRODUCER_EPOCH_AT,
               "producer epoch position");
+
+/* Makes a mill_warray_get for an array of one element, which is copied from the context. */
+#define BENCH_ONE(name, type)                                                                      \
+    static void name(const void *context, int32_t index, void *ret_element)                        \
+    {                                                                                              \
+        MILL_UNUSED(index);                                                                        \
+        memcpy(ret_element, context, sizeof(type));                                                \
+    }
 
 /* Bytes of a batch of so many records whose values have value_bytes each. */
 uint64_t bench_batch_bytes(uint32_t records, uint32_t value_bytes);

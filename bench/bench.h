@@ -43,6 +43,7 @@ struct mill_bench_transport {
     uint32_t gateway; /* 0: none */
     uint16_t mtu;
     bool rx_csum_trusted;
+    bool tx_csum_off;   /* as dpdk.port.NAME.tx.csum: memory at both ends */
     uint32_t memory_mb; /* EAL's */
 };
 
@@ -136,7 +137,8 @@ struct mill_bench_echo_options {
     uint32_t timeout_ms;
 };
 
-/* Frames without IP or TCP: one under way, sent back by the other end of the link. ret: 0,
+/* Frames without IP or TCP: one under way, sent back by the other end of the link. A server calls
+ * ready once its port is open. ret: 0,
  * -ETIMEDOUT no frame came back, -errno. */
 int mill_bench_echo(const struct mill_bench_echo_options *options,
                     void (*ready)(void *context, uint16_t port), void *context,

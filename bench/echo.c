@@ -153,8 +153,8 @@ int mill_bench_echo(const struct mill_bench_echo_options *options,
         return r;
     }
     echo.link = mill_port_link(echo.transport.port, 0);
-    ready(context, 0);
     if (options->server) {
+        ready(context, 0);
         serve(&echo);
     } else {
         r = bench_transport_link(&echo.transport, options->timeout_ms, report);

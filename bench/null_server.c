@@ -43,23 +43,16 @@ struct asked {
     char name[MILL_BENCH_TOPIC_BYTES];
 };
 
-/* The one element of an array: copied from the context. */
-#define ONE(name, type)                                                                            \
-    static void name(const void *context, int32_t index, void *ret_element)                        \
-    {                                                                                              \
-        MILL_UNUSED(index);                                                                        \
-        memcpy(ret_element, context, sizeof(type));                                                \
-    }
-ONE(one_broker, struct mill_metadata_response_brokers)
-ONE(one_topic, struct mill_metadata_response_topics)
-ONE(one_node, int32_t)
-ONE(one_created, struct mill_create_topics_response_topics)
-ONE(one_listed, struct mill_list_offsets_response_topics)
-ONE(one_offset, struct mill_list_offsets_response_topics_partitions)
-ONE(one_produced, struct mill_produce_response_responses)
-ONE(one_taken, struct mill_produce_response_responses_partition_responses)
-ONE(one_fetched, struct mill_fetch_response_responses)
-ONE(one_read, struct mill_fetch_response_responses_partitions)
+BENCH_ONE(one_broker, struct mill_metadata_response_brokers)
+BENCH_ONE(one_topic, struct mill_metadata_response_topics)
+BENCH_ONE(one_node, int32_t)
+BENCH_ONE(one_created, struct mill_create_topics_response_topics)
+BENCH_ONE(one_listed, struct mill_list_offsets_response_topics)
+BENCH_ONE(one_offset, struct mill_list_offsets_response_topics_partitions)
+BENCH_ONE(one_produced, struct mill_produce_response_responses)
+BENCH_ONE(one_taken, struct mill_produce_response_responses_partition_responses)
+BENCH_ONE(one_fetched, struct mill_fetch_response_responses)
+BENCH_ONE(one_read, struct mill_fetch_response_responses_partitions)
 
 /* A name may lie across two buffers; encoding wants it in one. */
 static bool topic_keep(struct asked *asked, const struct mill_wstr *name)

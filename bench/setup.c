@@ -206,17 +206,10 @@ static int versions_check(struct bench_load *load, struct mill_report *report)
 
 /* --- topic ------------------------------------------------------------------------------------ */
 
-/* The one element of an array: copied from the context. */
-#define ONE(name, type)                                                                            \
-    static void name(const void *context, int32_t index, void *ret_element)                        \
-    {                                                                                              \
-        MILL_UNUSED(index);                                                                        \
-        memcpy(ret_element, context, sizeof(type));                                                \
-    }
-ONE(one_name, struct mill_metadata_request_topics)
-ONE(one_new_topic, struct mill_create_topics_request_topics)
-ONE(one_topic, struct mill_list_offsets_request_topics)
-ONE(one_partition, struct mill_list_offsets_request_topics_partitions)
+BENCH_ONE(one_name, struct mill_metadata_request_topics)
+BENCH_ONE(one_new_topic, struct mill_create_topics_request_topics)
+BENCH_ONE(one_topic, struct mill_list_offsets_request_topics)
+BENCH_ONE(one_partition, struct mill_list_offsets_request_topics_partitions)
 
 static int topic_create(struct bench_load *load, struct mill_report *report)
 {
@@ -405,16 +398,32 @@ static int offset_ask(struct bench_load *load, struct bench_conn *conn, int32_t 
     }
     answered(conn);
     *ret_offset = found.offset;
-    return found.error_code == 0 ? 0 : refused(report, "ListOffsets", found.error_code);
+    if (found.error_code != 0) {
+        (void)refused(report, "ListOffsets", found.error_code);
+        return mill_kerr_retriable(found.error_code) ? -EAGAIN : -EPROTO;
+    }
+    return 0;
+}
+
+/* A leader that was just chosen may not know it yet. */
+static int offset_find(struct bench_load *load, struct bench_conn *conn, int32_t partition,
+                       int64_t timestamp, int64_t *ret_offset, struct mill_report *report)
+{
+    int r = offset_ask(load, conn, partition, timestamp, ret_offset, report);
+    for (uint32_t tries = 0; tries < METADATA_TRIES && r == -EAGAIN; tries++) {
+        pass(load, METADATA_GAP_NS);
+        r = offset_ask(load, conn, partition, timestamp, ret_offset, report);
+    }
+    return r;
 }
 
 static int partition_offsets(struct bench_load *load, struct bench_conn *conn, uint32_t index,
                              struct mill_report *report)
 {
     struct bench_partition *partition = &load->partitions[index];
-    int r = offset_ask(load, conn, (int32_t)index, -1, &partition->end, report);
+    int r = offset_find(load, conn, (int32_t)index, -1, &partition->end, report);
     if (r == 0) {
-        r = offset_ask(load, conn, (int32_t)index, -2, &partition->start, report);
+        r = offset_find(load, conn, (int32_t)index, -2, &partition->start, report);
     }
     partition->start = MILL_MAX(partition->start, load->options->offset);
     if (r == 0 && load->options->mode == MILL_BENCH_FETCH && partition->start >= partition->end) {

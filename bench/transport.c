@@ -129,6 +129,7 @@ static int port_open(struct bench_transport *transport, const struct mill_bench_
         .node_id = NODE_ID,
         .netns = options->netns,
         .rx_csum_trusted = options->rx_csum_trusted,
+        .tx_csum_off = options->tx_csum_off,
         .rx_buffers = PORT_RX_BUFFERS,
     };
     snprintf(port.device, sizeof(port.device), "%s", options->device);

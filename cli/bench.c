@@ -112,12 +112,14 @@ static int take_cidr(const struct cli_call *call, struct mill_bench_transport *t
 static int take_transport(const struct cli_call *call, struct mill_bench_transport *to)
 {
     const char *gateway = cli_value(call, "--gateway", NULL);
-    int csum = take_word(call, "--rx-csum", "verify", "trust");
+    int rx_csum = take_word(call, "--rx-csum", "verify", "trust");
+    int tx_csum = take_word(call, "--tx-csum", "auto", "off");
     to->device = cli_value(call, "--device", NULL);
     to->netns = cli_value(call, "--netns", NULL);
     to->eal_args = cli_value(call, "--eal-args", NULL);
-    to->rx_csum_trusted = csum == 1;
-    return csum < 0 || take_cidr(call, to) < 0 ||
+    to->rx_csum_trusted = rx_csum == 1;
+    to->tx_csum_off = tx_csum == 1;
+    return rx_csum < 0 || tx_csum < 0 || take_cidr(call, to) < 0 ||
                    (gateway && take_ipv4(call, "--gateway", gateway, &to->gateway) < 0) ||
                    TAKE(call, "--mtu", 1500, 576, 9000, &to->mtu) < 0 ||
                    TAKE(call, "--memory", EAL_MB, 64, EAL_MB_MAX, &to->memory_mb) < 0

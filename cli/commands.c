@@ -101,6 +101,7 @@ static const struct cli_option consume_options[] = {
         {"--gateway", "ADDRESS", "its gateway (none)"}, {"--mtu", "BYTES", "its MTU (1500)"},      \
         {"--netns", "NAME", "namespace to open it in (this one)"},                                 \
         {"--rx-csum", "verify|trust", "checksums of received frames (verify)"},                    \
+        {"--tx-csum", "auto|off", "off: make no TCP sums, as the peer trusts memory (auto)"},      \
         {"--memory", "MB", "memory of DPDK (256)"},                                                \
     {                                                                                              \
         "--eal-args", "WORDS", "more arguments of EAL (none)"                                      \
