@@ -97,7 +97,7 @@ def main():
     unknown = set(chosen) - {mutant for mutant, _ in TABLE}
     if unknown:
         sys.exit(f"unknown mutants: {' '.join(sorted(unknown))}")
-    build = Build()
+    build = Build(*PROGRAMS)
     found = sources()
     programs = [os.path.join(DIR, program) for program in PROGRAMS]
     rows = [row for row in TABLE if not chosen or row[0] in chosen]
@@ -112,7 +112,7 @@ def main():
             if not failed:
                 survivors.append(f"{mutant} by {test}")
     build.forget_links(programs)
-    build.ninja()
+    build.ninja(*PROGRAMS)
     if survivors:
         sys.exit("not noticed: " + ", ".join(survivors))
     print("every broken broker was noticed")

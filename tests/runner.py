@@ -13,6 +13,7 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LEVELS = {"quick": ("quick",), "default": ("quick", "default"), "full": ("quick", "default", "full")}
 SKIPPED = 77
 LIMIT_S = 1800
+LIMIT_FULL_S = 7200
 
 
 def suite():
@@ -45,13 +46,14 @@ def run_one(name, command, full):
     environment = dict(os.environ, MILLRACE_FULL="1" if full else "0", PYTHONDONTWRITEBYTECODE="1",
                        PYTHONPATH=os.path.join(TOP, "tests"))
     start = time.monotonic()
+    limit_s = LIMIT_FULL_S if full else LIMIT_S
     with open(log_path, "wb") as log:
         try:
             code = subprocess.run(command, shell=True, cwd=TOP, env=environment, stdout=log,
                                   stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                  timeout=LIMIT_S, check=False).returncode
+                                  timeout=limit_s, check=False).returncode
         except subprocess.TimeoutExpired:
-            log.write(b"the runner's limit of %d s passed\n" % LIMIT_S)
+            log.write(b"the runner's limit of %d s passed\n" % limit_s)
             code = -1
     took = time.monotonic() - start
     with open(log_path, encoding="utf-8", errors="replace") as log:

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """librdkafka (through confluent-kafka of the distribution) over both listeners and all codecs: creates a
-topic, produces with idempotence, reads with assigned partitions, everything equal and in order."""
+topic, produces with idempotence, reads with assigned partitions, everything equal and in order.
+
+librdkafka.py [LISTENER...]: only through these."""
 import os
+import sys
 
 from lib.broker import TOP, Broker, pick
 
@@ -21,7 +24,7 @@ def main():
     total = pick(1 << 30, 64 << 20)
     with Broker() as broker:
         broker.start()
-        check(broker, total, broker.listeners())
+        check(broker, total, sys.argv[1:] or broker.listeners())
         assert broker.status()["memory"]["loaned_bytes"] == 0
     print(f"{total >> 20} MiB per codec and listener came back equal")
 

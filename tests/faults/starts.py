@@ -12,10 +12,20 @@ import time
 from lib.broker import PREFIX, Broker, alive, pick, skip
 
 TOGETHER = 6
-ARENA_MB = 64
-SETTINGS = {"hugepages.size.mb": str(ARENA_MB)}
 LIMIT_S = 60
-POOL = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+PAGE_MB = 2
+MORE_PAGES = 32
+FREE_PAGES_MAX = 512  # of others; six arenas of that and more must fit into memory
+POOL = "/sys/kernel/mm/hugepages/hugepages-2048kB/"
+
+
+def arena_mb():
+    """More than is free now: the second of two starts that count the same pages must then go short."""
+    with open(POOL + "free_hugepages", encoding="ascii") as file:
+        free = int(file.read())
+    if free > FREE_PAGES_MAX:
+        print(f"{free} hugepages are free already: two starts may share them without harm")
+    return (min(free, FREE_PAGES_MAX) + MORE_PAGES) * PAGE_MB
 
 
 def remembered(broker):
@@ -29,7 +39,8 @@ def remembered(broker):
 
 def at_once(rounds):
     for _ in range(rounds):
-        brokers = [Broker(nic=False, settings=SETTINGS) for _ in range(TOGETHER)]
+        settings = {"hugepages.size.mb": str(arena_mb())}
+        brokers = [Broker(nic=False, settings=settings) for _ in range(TOGETHER)]
         try:
             for broker in brokers:
                 broker.launch()
@@ -68,12 +79,13 @@ def same_tap():
 
 def no_pages():
     """In a mount namespace where the pool cannot be raised."""
+    pool = POOL + "nr_hugepages"
     half_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 21
     with Broker(nic=False, settings={"hugepages.size.mb": str(half_mb)}) as broker, \
             tempfile.NamedTemporaryFile(prefix=PREFIX) as fake:
         fake.write(b"0\n")
         fake.flush()
-        script = f"mount --bind {fake.name} {POOL} && mount -o remount,bind,ro {POOL} && exec " \
+        script = f"mount --bind {fake.name} {pool} && mount -o remount,bind,ro {pool} && exec " \
                  f"{os.path.join(broker.build, 'millrace')} start -c {broker.config}"
         begun = time.monotonic()
         done = subprocess.run(["unshare", "-m", "sh", "-c", script], text=True, capture_output=True,

@@ -31,13 +31,14 @@ def sources():
 
 
 class Build:
-    """The build folder without mutants, and the commands that made its objects."""
+    """The build folder without mutants, and the commands that made its objects. Targets: what of it is
+    needed, all when none is named."""
 
-    def __init__(self):
+    def __init__(self, *targets):
         if not os.path.exists(os.path.join(DIR, "build.ninja")):
             subprocess.run(["meson", "setup", DIR, TOP, "--buildtype=debugoptimized"], check=True,
                            stdout=subprocess.DEVNULL)
-        self.ninja()
+        self.ninja(*targets)
         self.tests = {test["name"]: test for test in self.introspect("--tests")}
         with open(os.path.join(DIR, "compile_commands.json"), encoding="utf-8") as file:
             self.commands = {command["output"]: command["command"] for command in json.load(file)}
