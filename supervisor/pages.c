@@ -24,8 +24,11 @@
 enum {
     HUGETLBFS_MAGIC = 0x958458f6,
     NUMBER_BYTES = 32,
-    /* A start takes its pages within about a second, one on a slow machine within several. */
-    LOCK_WAIT_MS_MAX = 20000,
+    /* A start takes its pages within about a second, one on a busy machine within several, and
+     * several may stand before ours. An end has less patience: what it cannot give back now is
+     * remembered for the next one. */
+    LOCK_WAIT_START_MS = 120000,
+    LOCK_WAIT_END_MS = 20000,
     LOCK_STEP_MS = 10,
 };
 
@@ -70,7 +73,7 @@ static uint64_t pool_number(uint64_t page_kib, const char *name)
 /* Only one supervisor of the machine at a time counts and changes the pool: what another has
  * counted and not yet taken looks free. The lock dies with its holder, so that it is never stale;
  * one that takes too long is passed by. ret: a descriptor to close; -ETIMEDOUT, -errno. */
-static int pool_lock(uint64_t page_kib)
+static int pool_lock(uint64_t page_kib, uint32_t wait_ms)
 {
     char path[128];
     pool_path(page_kib, "nr_hugepages", path);
@@ -80,7 +83,7 @@ static int pool_lock(uint64_t page_kib)
     }
     for (uint32_t waited_ms = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; waited_ms += LOCK_STEP_MS) {
         int r = errno == EWOULDBLOCK ? -ETIMEDOUT : -errno;
-        if (r != -ETIMEDOUT || waited_ms >= LOCK_WAIT_MS_MAX) {
+        if (r != -ETIMEDOUT || waited_ms >= wait_ms) {
             close(fd);
             mill_log_line(MILL_LEVEL_WARN, "supervisor.hugepages",
                           "another start holds the pool; pages are counted all the same file=%s",
@@ -253,7 +256,7 @@ int pages_prepare(const struct mill_config *config, int *ret_lock, struct mill_r
         if (r < 0) {
             return r;
         }
-        *ret_lock = pool_lock(page_kib);
+        *ret_lock = pool_lock(page_kib, LOCK_WAIT_START_MS);
         uint64_t have = pages_held(dir, page_kib) + pages_free(page_kib);
         uint64_t needed = pages_needed(config, page_kib);
         r = needed > have ? pool_prepare(config, page_kib, needed - have, report) : 0;
@@ -281,7 +284,7 @@ void pages_give_back(const struct mill_config *config)
         return;
     }
     uint64_t page_kib = (uint64_t)info.f_bsize / 1024;
-    int lock = pool_lock(page_kib);
+    int lock = pool_lock(page_kib, LOCK_WAIT_END_MS);
     uint64_t back = MILL_MIN(raised, pages_free(page_kib));
     uint64_t have = pool_number(page_kib, "nr_hugepages");
     back = MILL_MIN(back, have);

@@ -12,7 +12,7 @@ import time
 from lib.broker import PREFIX, Broker, alive, pick, skip
 
 TOGETHER = 6
-LIMIT_S = 60
+LIMIT_S = 150  # six starts one after the other, on a busy machine
 PAGE_MB = 2
 MORE_PAGES = 32
 FREE_PAGES_MAX = 512  # of others; six arenas of that and more must fit into memory
