@@ -7,10 +7,13 @@ What else the machine does meets all subjects, but not at the same moment: in th
 met by the best pair of runs that stood side by side, or in a second try; full asks it of the medians of five
 rounds. The last line tells which goals were missed."""
 import collections
+import os
+import shutil
 import sys
 
-from lib.broker import FULL, pick
+from lib.broker import FULL, pick, skip
 from measure import floor, rows
+from measure.kafka import JARS
 from measure.subjects import Subjects
 
 Goal = collections.namedtuple("Goal", "text benchmark name metric ours theirs least most")
@@ -81,6 +84,10 @@ def missed_of(goals, rounds, subjects):
 
 
 def main():
+    if os.geteuid() != 0:
+        skip("hugepages and memif's peer need root")
+    if not os.path.isdir(JARS) or not shutil.which(floor.TESTPMD):
+        skip("Kafka's jars or testpmd are missing: scripts/setup test")
     rounds = pick(5, 2)
     # Only what is compared: neither TAP nor the null server.
     rows.SUBJECTS.update({name: ("kafka", "millrace") for name in rows.LOADS})
