@@ -166,18 +166,32 @@ static bool clients_connect(bool again)
     return wanted;
 }
 
+/* The relays' descriptors; what is ready there is done before. */
+static uint32_t relays_step(struct pollfd *ret_fds)
+{
+    uint32_t count = 0;
+    pthread_mutex_lock(&gate.lock);
+    for (uint32_t i = 0; i < gate.ports_count; i++) {
+        mill_memif_relay_step(&gate.ports[i]->relay);
+        count += mill_memif_relay_fds(&gate.ports[i]->relay, ret_fds + count);
+    }
+    pthread_mutex_unlock(&gate.lock);
+    return count;
+}
+
 /* Sleeps until EAL has an event for somebody else than us. */
 static void wait_event(void)
 {
-    struct pollfd fds[] = {
+    struct pollfd fds[2 + PORTS_MAX * MILL_MEMIF_RELAY_FDS] = {
         {.fd = epoll_find(), .events = POLLIN},
         {.fd = gate.wake_fd, .events = POLLIN},
     };
     uint64_t value;
     bool wanted = clients_connect(false);
     for (;;) {
+        uint32_t count = 2 + relays_step(fds + 2);
         /* Without EAL's descriptor (no /proc) it is let loose ten times a second. */
-        int r = poll(fds, MILL_COUNT_OF(fds), wanted || fds[0].fd < 0 ? CONNECT_MS : -1);
+        int r = poll(fds, count, wanted || fds[0].fd < 0 ? CONNECT_MS : -1);
         while (atomic_load_explicit(&gate.ended, memory_order_acquire)) {
             pause(); /* EAL's memory is gone, and soon the process */
         }

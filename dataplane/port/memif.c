@@ -65,18 +65,10 @@ static int check_folder(const struct memif_socket *socket, struct mill_report *r
 /* Tries the socket. ret: 0 somebody listens (pid in ret_pid, 0 unknown), or negative. */
 static int reach(const struct memif_socket *at, pid_t *ret_pid)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct sockaddr_un address;
     struct ucred holder = {0};
     socklen_t size = sizeof(holder);
-    socklen_t length = sizeof(address);
-    size_t path = strlen(at->path);
-    memcpy(address.sun_path + (at->abstract ? 1 : 0), at->path,
-           MILL_MIN(path, sizeof(address.sun_path) - 1));
-    if (at->abstract) {
-        /* As the driver forms it. */
-        length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) +
-                             MILL_MIN(path + 1, sizeof(address.sun_path)));
-    }
+    socklen_t length = mill_memif_address(at->path, at->abstract, &address);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         return -errno;
@@ -100,7 +92,7 @@ static int clear(const struct memif_socket *socket, struct mill_report *report)
     char holder[64] = "another process";
     pid_t pid = 0;
     int code = reach(socket, &pid);
-    if (code == 0 && pid != getpid()) {
+    if (code == 0) {
         if (pid > 0) {
             snprintf(holder, sizeof(holder), "process %d", (int)pid);
         }
@@ -140,6 +132,31 @@ static int role_of(struct mill_port *port, struct mill_report *report)
     }
     port->client = strcmp(role, "client") == 0;
     return 0;
+}
+
+/* The driver listens where only the relay finds it. */
+static int server_open(struct mill_port *port, const struct memif_socket *socket, char *args,
+                       size_t size_bytes, struct mill_report *report)
+{
+    char rest[MILL_PORT_DEVICE_BYTES + 32] = "";
+    size_t used = 0;
+    int code = mill_memif_relay_open(&port->relay, socket->path, socket->abstract);
+    if (code < 0) {
+        return mill_fail(report, code, "memif socket %s: %s", socket->path, strerror(-code));
+    }
+    for (const char *at = args; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
+        size_t length = strcspn(at, ",");
+        if (strncmp(at, "socket=", 7) != 0 && strncmp(at, "socket-abstract=", 16) != 0 &&
+            used + length + 1 < sizeof(rest)) {
+            used += (size_t)snprintf(rest + used, sizeof(rest) - used, "%.*s,", (int)length, at);
+        }
+    }
+    int written = snprintf(args, size_bytes, "%ssocket=%s,socket-abstract=yes", rest,
+                           port->relay.private_name);
+    return written > 0 && (size_t)written < size_bytes
+               ? 0
+               : mill_fail(report, -ENAMETOOLONG, "the arguments of %s are too long",
+                           port->options.device);
 }
 
 /* Adds key=value unless the key is there. */
@@ -183,6 +200,7 @@ int mill_port_memif_prepare(struct mill_port *port, char *args, size_t size_byte
     code = socket.abstract ? 0 : check_folder(&socket, report);
     if (code == 0 && !port->client) {
         code = clear(&socket, report);
+        code = code < 0 ? code : server_open(port, &socket, args, size_bytes, report);
     }
     return code;
 }

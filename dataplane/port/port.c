@@ -561,6 +561,7 @@ void mill_port_close(struct mill_port *port)
     }
     mill_gate_lock();
     mill_gate_remove(port);
+    mill_memif_relay_close(&port->relay);
     close_device(port);
     mill_gate_unlock();
     if (port->pair != NULL) {

@@ -13,7 +13,10 @@
 #define MILL_DATAPLANE_PORT_INTERNAL_H
 
 #include <net/if.h>
+#include <poll.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <rte_dev.h>
 #include <rte_ethdev.h>
@@ -167,6 +170,20 @@ struct mill_port_xdp {
     bool half_built; /* a queue could not be set up: its driver would free it twice at close */
 };
 
+/* memif_relay.c */
+enum {
+    MILL_MEMIF_RELAY_FDS = 3,
+};
+struct mill_memif_relay {
+    bool open;
+    bool greeted; /* the driver has sent its first message to this peer */
+    int listener;
+    int peer;   /* -1: none */
+    int driver; /* our end of the private connection, -1: none */
+    char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* to unlink; empty: abstract */
+    char private_name[48];                                  /* where the driver listens */
+};
+
 struct mill_port {
     struct mill_port_options options;
     const struct mill_port_driver *driver;
@@ -180,8 +197,9 @@ struct mill_port {
     bool created;    /* remove it at close */
     bool dma_mapped; /* the arena, for a card */
     bool started;
-    bool client;         /* connects to a server, again and again */
-    uint64_t connect_ns; /* time of its newest attempt */
+    bool client;                   /* connects to a server, again and again */
+    uint64_t connect_ns;           /* time of its newest attempt */
+    struct mill_memif_relay relay; /* of a server */
     bool zero_copy;
     uint8_t mac[6];
     uint16_t mtu;
@@ -264,6 +282,17 @@ void mill_port_dma_unmap(struct mill_port *port);
 
 /* proof.c: the self-test. ret: 0 proven, or negative with the reason. */
 int mill_port_proof(struct mill_port *port, struct mill_report *report) MILL_WARN_UNUSED;
+
+/* memif_relay.c: the door of a server. A socket address as the driver forms it; ret: its length. */
+socklen_t mill_memif_address(const char *path, bool abstract, struct sockaddr_un *ret_address);
+/* ret: 0, -errno of socket, bind or listen. */
+int mill_memif_relay_open(struct mill_memif_relay *relay, const char *path,
+                          bool abstract) MILL_WARN_UNUSED;
+void mill_memif_relay_close(struct mill_memif_relay *relay);
+/* What to wait for, and what to do then. Gate's thread, under its lock. ret: count. */
+uint32_t mill_memif_relay_fds(const struct mill_memif_relay *relay,
+                              struct pollfd ret_fds[MILL_MEMIF_RELAY_FDS]);
+void mill_memif_relay_step(struct mill_memif_relay *relay);
 
 /* netns.c: enters the namespace. ret: descriptor of the one left (give it to leave), or negative
  * with the reason. */

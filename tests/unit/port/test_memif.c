@@ -254,6 +254,27 @@ static void test_client_connects_when_a_server_comes_and_again(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
+/* A peer that is gone before it was greeted, many times; then one that stays. */
+static void test_peer_gone_before_the_greeting_is_survived(void **state)
+{
+    struct mill_port_options options = server_options();
+    struct sockaddr_un address;
+    MILL_UNUSED(state);
+    struct mill_port *port = open_port(&options);
+    socklen_t length = mill_memif_address(path, false, &address);
+    for (int i = 0; i < 300; i++) {
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&address, length), 0);
+        close(fd);
+    }
+    pid_t pid = echo_start(client_device());
+    link_wait(port, true);
+    round_trip(mill_port_link(port, 0), 1);
+    echo_kill(pid);
+    link_wait(port, false);
+    mill_port_close(port);
+}
+
 static bool region_is_mapped(void)
 {
     char line[512];
@@ -407,6 +428,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_send_without_peer_is_dropped_and_counted),
         cmocka_unit_test(test_peer_killed_and_back_frames_and_counters_go_on),
         cmocka_unit_test(test_client_connects_when_a_server_comes_and_again),
+        cmocka_unit_test(test_peer_gone_before_the_greeting_is_survived),
         cmocka_unit_test(test_peer_killed_while_inside_memory_stays_mapped),
         cmocka_unit_test(test_open_wrong_arguments_are_refused_in_words),
         cmocka_unit_test(test_open_server_socket_in_use_is_refused_stale_is_replaced),
