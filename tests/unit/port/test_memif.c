@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,11 +23,14 @@
 enum {
     KILLS = 3,
     LOOK_US = 200,
-    LIMIT_S = 10,
+    LIMIT_S = 30, /* for what takes milliseconds on a machine of our own */
     FRAME_MAX = 1600,
     SUM_AT = TEST_ETH_BYTES + 20 + 16, /* of TCP */
     SUM_BYTES = 2,
 };
+
+/* Name that the other end's process takes when its port is open. */
+#define READY "memif-ready"
 
 static struct test_world world;
 static char folder[64];
@@ -54,6 +57,7 @@ static int echo(const char *with)
         return 1;
     }
     const struct mill_link *link = mill_port_link(port, 0);
+    prctl(PR_SET_NAME, READY);
     for (;;) {
         struct mill_buf *in = NULL;
         uint8_t got[FRAME_MAX];
@@ -82,6 +86,23 @@ static pid_t echo_start(const char *with)
         _exit(127);
     }
     return pid;
+}
+
+/* Until the other end has its port. Not by connecting: a server takes that ill (memif.c). */
+static void echo_ready_wait(pid_t pid)
+{
+    char comm[64];
+    char line[32] = "";
+    uint64_t end = mill_now_read().mono_ns + LIMIT_S * MILL_NS_PER_S;
+    snprintf(comm, sizeof(comm), "/proc/%d/comm", (int)pid);
+    while (strcmp(line, READY "\n") != 0) {
+        FILE *file = fopen(comm, "re");
+        assert_non_null(file);
+        assert_non_null(fgets(line, sizeof(line), file));
+        fclose(file);
+        assert_true(mill_now_read().mono_ns < end);
+        usleep(LOOK_US);
+    }
 }
 
 static void echo_kill(pid_t pid)
@@ -366,11 +387,7 @@ static void test_open_server_socket_in_use_is_refused_stale_is_replaced(void **s
     bind_socket(SOCK_SEQPACKET, false);
     mill_port_close(open_port(&options));
     pid_t pid = echo_start(device);
-    struct stat status;
-    for (int i = 0; stat(path, &status) < 0 && i < LIMIT_S * 1000; i++) {
-        usleep(1000);
-    }
-    usleep(10000); /* from bind to listen */
+    echo_ready_wait(pid);
     snprintf(text, sizeof(text), "served by process %d", (int)pid);
     refused(&options, -EADDRINUSE, text);
     echo_kill(pid);
