@@ -157,7 +157,11 @@ static void test_dpdk_listener_without_host_takes_the_ports(void **state)
 static void test_write_loads_to_the_same(void **state)
 {
     (void)state;
-    char path[] = "/tmp/millrace-test-config-written";
+    char path[] = "/tmp/millrace-test-config-written-XXXXXX";
+    int made = mkstemp(path); /* its own: two trees may be tested at the same time */
+    assert_true(made >= 0);
+    close(made);
+    assert_int_equal(unlink(path), 0);
     struct mill_config *first = load("node.id=3\nlog.dirs=rel/a, /tmp/b\ndataplane.cores=auto\n"
                                      "dpdk.netns=\\ x\\\\y \nlistener.LOCAL.required=false\n"
                                      "run.dir=./here\n");
