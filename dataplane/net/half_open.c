@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Passive opens before the third segment: a small bounded table, so that a flood of SYNs costs
- * neither connections nor established flows (P27 to P31). Owner: the net's core. */
+ * neither connections nor established flows. Owner: the net's core. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,7 +141,7 @@ void mill_half_open_syn(struct mill_net *net, const struct mill_segment *segment
     arm(net, half);
 }
 
-/* The third segment: a connection block, which then takes the segment itself (P28). */
+/* The third segment: a connection block, which then takes the segment itself. */
 static void complete(struct mill_net *net, struct mill_half_open *half,
                      struct mill_segment *segment)
 {
@@ -166,7 +166,7 @@ static void complete(struct mill_net *net, struct mill_half_open *half,
     tcp->snd_wnd_max = half->window;
     tcp->snd_wl1 = half->irs;
     tcp->snd_wl2 = half->iss;
-    /* Where it came from is the way back until ARP knows better, if it may be (P46). */
+    /* Where it came from is the way back until ARP knows better, if it may be. */
     memcpy(tcp->peer_mac, half->mac, sizeof(tcp->peer_mac));
     tcp->hint_valid = true;
     if (half->retries == 0) {
@@ -192,7 +192,7 @@ void mill_half_open_segment(struct mill_net *net, struct mill_half_open *half,
     }
     bool syn = (segment->flags & MILL_TCP_SYN) != 0;
     if (syn && segment->seq == half->irs && !(segment->flags & MILL_TCP_ACK)) {
-        send_syn_ack(net, half); /* the first answer was lost (P29) */
+        send_syn_ack(net, half); /* the first answer was lost */
         return;
     }
     bool in_window = offset <= first_window(net);
@@ -200,7 +200,7 @@ void mill_half_open_segment(struct mill_net *net, struct mill_half_open *half,
                     mill_seq_lt(segment->options.ts_value, half->ts_recent);
     if (syn || !in_window || old_time) {
         /* Another SYN on the same 4-tuple, or something stale: our numbers tell the peer where we
-         * are, and its reset frees the entry (RFC 5961, 4; P30). */
+         * are, and its reset frees the entry (RFC 5961, 4). */
         if (mill_bucket_take(&net->challenges, net->now_ns)) {
             struct mill_tcp_fields fields = {
                 .key = segment->key,

@@ -25,7 +25,7 @@ struct mill_frame *mill_ethernet_frame(struct mill_net *net, const uint8_t targe
 /* Puts a finished frame behind the pending ones; takes a loan per piece until the link has its own.
  */
 void mill_ethernet_send(struct mill_net *net, struct mill_frame *frame);
-/* Hands pending frames to the link, in order; what it does not take stays (P43). */
+/* Hands pending frames to the link, in order; what it does not take stays. */
 void mill_ethernet_flush(struct mill_net *net);
 /* Gives everything pending back unsent. */
 void mill_ethernet_drop_pending(struct mill_net *net);
@@ -108,7 +108,7 @@ void mill_tcp_receive(struct mill_net *net, struct mill_tcp *tcp, uint32_t seq,
                       struct mill_chain *payload);
 /* Moves the right edge if that is worth it; ret: the field to send. */
 uint16_t mill_tcp_window(struct mill_net *net, struct mill_tcp *tcp);
-/* Whether a window update should be sent now (P10). */
+/* Whether a window update should be sent now. */
 bool mill_tcp_window_update_due(struct mill_net *net, const struct mill_tcp *tcp);
 /* SACK blocks to report, most recent first. */
 uint8_t mill_tcp_sack_blocks(struct mill_tcp *tcp, struct mill_sack_range *blocks, uint8_t max);
@@ -125,7 +125,7 @@ bool mill_tcp_output(struct mill_net *net, struct mill_tcp *tcp);
 /* One acknowledgement now. */
 void mill_tcp_send_ack(struct mill_net *net, struct mill_tcp *tcp);
 void mill_tcp_send_rst(struct mill_net *net, struct mill_tcp *tcp);
-/* Zero bytes at snd_una - 1: the peer must answer (P07, P51). */
+/* Zero bytes at snd_una - 1: the peer must answer. */
 void mill_tcp_send_probe(struct mill_net *net, struct mill_tcp *tcp);
 uint32_t mill_tcp_flight(const struct mill_tcp *tcp);
 /* Sequence number after everything queued, FIN included. */
@@ -143,7 +143,7 @@ struct mill_tcp_fields {
 /* A segment without payload to a known address, outside of any connection. */
 void mill_tcp_send_bare(struct mill_net *net, const uint8_t mac[6],
                         const struct mill_tcp_fields *fields);
-/* The reset that answers a segment nobody expects (P19); rate limited. */
+/* The reset that answers a segment nobody expects; rate limited. */
 void mill_tcp_refuse(struct mill_net *net, const struct mill_segment *segment);
 /* Bytes [seq, seq + size_bytes) of the queue, a FIN included when it lies there.
  * ret: sequence space sent (less than asked when the frame was full), -ENOBUFS no frame,
@@ -161,7 +161,7 @@ void mill_tcp_retransmit_timer(struct mill_net *net, struct mill_tcp *tcp);
 void mill_tcp_ack_timer(struct mill_net *net, struct mill_tcp *tcp);
 /* The peer gave a sign of life. */
 void mill_tcp_touch_idle(struct mill_net *net, struct mill_tcp *tcp);
-/* FIN-WAIT-2 begins: the peer's FIN is not waited for without end (P24). */
+/* FIN-WAIT-2 begins: the peer's FIN is not waited for without end. */
 void mill_tcp_arm_fin_wait(struct mill_net *net, struct mill_tcp *tcp);
 
 /* -- tcp_conn.c: life of a connection block, lists, events -- */

@@ -61,7 +61,7 @@ struct mill_link_ops {
     /* Gives back a frame that was never sent. */
     void (*frame_put)(void *link, struct mill_frame *frame);
     /* Hands over frames in order. The link takes one loan per piece for as long as the device can
-     * read it. ret: how many were taken; the rest stays the caller's, in order (P43). */
+     * read it. ret: how many were taken; the rest stays the caller's, in order. */
     uint32_t (*send)(void *link, struct mill_frame **frames, uint32_t count);
     /* With caps.kernel_arp: the kernel's neighbour, asked for when it does not know it. Slow path:
      * it enters the kernel, once for a neighbour and some retries. May be NULL: none is known.

@@ -10,7 +10,7 @@
 #include "dataplane/net/internal.h"
 
 enum {
-    RESETS_PER_SECOND = 2000, /* clients of an earlier life must learn it fast (P55) */
+    RESETS_PER_SECOND = 2000, /* clients of an earlier life must learn it fast */
     ICMP_PER_SECOND = 200,
     CHALLENGES_PER_SECOND = 200,
     /* The link refused frames: look again so soon. */

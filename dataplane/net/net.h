@@ -37,7 +37,7 @@ struct mill_net_config {
     uint32_t time_wait_ms;    /* default 30000 */
     uint32_t fin_wait_2_ms;   /* default 60000 */
     uint32_t keepalive_ms;    /* 0: off */
-    uint32_t burst_bytes_max; /* per connection and turn (P54), default 64 KiB */
+    uint32_t burst_bytes_max; /* per connection and turn, default 64 KiB */
 };
 
 /* The list is MILL_NET_COUNTERS in base/counter_lists.h. */

@@ -46,10 +46,10 @@ enum {
     MILL_NET_CONNECTIONS_TURN = 1024, /* served per turn; the rest in the next */
     MILL_NET_LISTENERS_MAX = 64,
     MILL_NET_SEND_UNITS = 16,     /* transmissions whose time is remembered per connection */
-    MILL_NET_COMPACT_COUNT = 256, /* buffers for segments too small for their memory (P34) */
+    MILL_NET_COMPACT_COUNT = 256, /* buffers for segments too small for their memory */
     MILL_NET_COMPACT_BYTES = 4096,
     MILL_NET_WINDOW_START = 65536, /* receive window before it grows */
-    MILL_NET_SYN_RETRIES = 3,      /* of a SYN-ACK (P27) */
+    MILL_NET_SYN_RETRIES = 3,      /* of a SYN-ACK */
     MILL_NET_CONNECT_RETRIES = 5,  /* of our own SYN */
     MILL_NET_KEEPALIVE_PROBES = 6,
     MILL_NET_WINDOW_PROBES = 3,        /* unanswered ones that may end a connection */
@@ -100,7 +100,7 @@ enum mill_tcp_list {
     MILL_LIST_NEIGHBOUR, /* waits for an ARP answer */
 };
 
-/* Bytes sent in one turn, for the round-trip time (P13, P14). */
+/* Bytes sent in one turn, for the round-trip time. */
 struct mill_send_unit {
     uint32_t seq_end;
     uint32_t time_us; /* low bits of the clock */
@@ -125,12 +125,12 @@ struct mill_tcp {
     bool ack_now;      /* an acknowledgement is due in this turn */
     bool fin_received; /* the peer's FIN was taken in order */
     bool want_room;    /* an -EAGAIN was given */
-    bool cwnd_limited; /* the last transmission stopped at cwnd (P53) */
-    bool sws_override; /* the timer allows a small segment (P09) */
+    bool cwnd_limited; /* the last transmission stopped at cwnd */
+    bool sws_override; /* the timer allows a small segment */
     bool persisting;   /* the retransmission timer counts for window probes */
     bool active_open;
     bool syn_again;   /* our SYN or SYN-ACK was sent more than once */
-    bool fin_known;   /* fin_seq holds the place of a FIN that came early (P21) */
+    bool fin_known;   /* fin_seq holds the place of a FIN that came early */
     bool syn_pending; /* our SYN waits for a turn or a neighbour */
     bool refused;     /* by the core at accept: no event any more */
     uint8_t snd_wscale;
@@ -160,7 +160,7 @@ struct mill_tcp {
     uint32_t rescue_rxt; /* RFC 6675, rule 4 */
     bool rescue_done;
     bool retransmit_first; /* the first hole goes out whatever cwnd says */
-    bool loss_repeated;    /* the timer fired again without progress (P12) */
+    bool loss_repeated;    /* the timer fired again without progress */
     uint8_t units_head;
     uint8_t units_count;
     uint64_t acked_bytes;  /* not yet told by the acked event */
@@ -173,7 +173,7 @@ struct mill_tcp {
 
     /* Receive side. */
     uint32_t rcv_nxt;
-    uint32_t rcv_adv; /* right edge told to the peer; never moves back (P35) */
+    uint32_t rcv_adv; /* right edge told to the peer; never moves back */
     uint32_t irs;
     uint32_t last_ack_sent;
     uint32_t ts_recent;
@@ -193,7 +193,7 @@ struct mill_tcp {
 
     /* Neighbour. */
     uint32_t next_hop; /* 0: only the learnt address is there */
-    bool hint_valid;   /* peer_mac was learnt from the peer's frames (P46) */
+    bool hint_valid;   /* peer_mac was learnt from the peer's frames */
     uint8_t peer_mac[6];
 
     /* Cold. */

@@ -50,7 +50,7 @@ static uint32_t take_sack(struct mill_tcp *tcp, const struct mill_segment *segme
     for (uint8_t i = 0; i < options->sack_count; i++) {
         const struct mill_sack_range *block = &options->sack[i];
         /* A first block below the acknowledgement, or inside the second, reports a duplicate
-         * (RFC 2883), not a hole (P37). */
+         * (RFC 2883), not a hole. */
         bool inside_second = i == 0 && options->sack_count > 1 &&
                              mill_seq_le(options->sack[1].start, block->start) &&
                              mill_seq_le(block->end, options->sack[1].end);
@@ -62,7 +62,7 @@ static uint32_t take_sack(struct mill_tcp *tcp, const struct mill_segment *segme
     return marked;
 }
 
-/* ret: whether the window changed (P04, P05). */
+/* ret: whether the window changed. */
 static bool take_window(struct mill_net *net, struct mill_tcp *tcp,
                         const struct mill_segment *segment)
 {

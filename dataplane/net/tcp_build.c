@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Building segments. A header is written anew for each transmission; payload is references into the
  * log, except for arena bytes and leading pieces below the link's inline threshold, which are
- * copied behind the header. Nothing queued at the link is ever touched again (P39).
+ * copied behind the header. Nothing queued at the link is ever touched again.
  *
  *   frame: [Ethernet|IPv4|TCP|options|arena bytes, small pieces] [reference] [reference] ...
  *
@@ -78,7 +78,7 @@ void mill_tcp_refuse(struct mill_net *net, const struct mill_segment *segment)
     mill_tcp_send_bare(net, segment->mac, &fields);
 }
 
-/* The address to send to: the neighbour's, else what the peer's frames came from (P46), which is
+/* The address to send to: the neighbour's, else what the peer's frames came from, which is
  * first where the kernel answers ARP. */
 static const uint8_t *target_mac(struct mill_net *net, const struct mill_tcp *tcp)
 {

@@ -19,15 +19,15 @@ struct mill_cc_ops {
     const char *name;
     /* The connection is established; mss is known. */
     void (*start)(struct mill_cc *cc, uint32_t mss);
-    /* New data was acknowledged outside of a recovery while cwnd was what limited us (P53). */
+    /* New data was acknowledged outside of a recovery while cwnd was what limited us. */
     void (*acked)(struct mill_cc *cc, uint32_t bytes);
     /* A loss was seen by duplicates; flight_bytes were outstanding. */
     void (*congestion)(struct mill_cc *cc, uint32_t flight_bytes);
     /* That recovery is over; flight_bytes are outstanding now. */
     void (*recovered)(struct mill_cc *cc, uint32_t flight_bytes);
-    /* The timer fired; first: not yet since the last progress (P12). */
+    /* The timer fired; first: not yet since the last progress. */
     void (*timeout)(struct mill_cc *cc, uint32_t flight_bytes, bool first);
-    /* Nothing was sent for a timeout (P52). */
+    /* Nothing was sent for a timeout. */
     void (*idle)(struct mill_cc *cc);
 };
 

@@ -215,7 +215,7 @@ static void take_rst(struct mill_net *net, struct mill_tcp *tcp, const struct mi
     mill_tcp_finish(net, tcp, MILL_END_RESET);
 }
 
-/* The peer's FIN at fin_seq, once everything before it is here (P20, P21). */
+/* The peer's FIN at fin_seq, once everything before it is here. */
 static void take_fin(struct mill_net *net, struct mill_tcp *tcp)
 {
     if (!tcp->fin_known || tcp->fin_received || tcp->rcv_nxt != tcp->fin_seq) {
@@ -260,7 +260,7 @@ static void take_payload(struct mill_net *net, struct mill_tcp *tcp, struct mill
     take_fin(net, tcp);
 }
 
-/* ret: false: the acknowledgement forbids to go on (RFC 5961, 5; P02, P03). */
+/* ret: false: the acknowledgement forbids to go on (RFC 5961, 5). */
 static bool ack_good(struct mill_net *net, struct mill_tcp *tcp, const struct mill_segment *segment)
 {
     uint32_t window_max = MILL_MAX(tcp->snd_wnd_max, 65535u);

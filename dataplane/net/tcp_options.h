@@ -11,7 +11,7 @@ enum {
     MILL_TCP_SACK_BLOCKS_MAX = 4,
     MILL_TCP_WSCALE_MAX = 14, /* RFC 7323, 2.3 */
     MILL_TCP_MSS_DEFAULT = 536,
-    MILL_TCP_MSS_MIN = 88, /* defence against segments of one byte (P57) */
+    MILL_TCP_MSS_MIN = 88, /* defence against segments of one byte */
 };
 
 struct mill_tcp_options {

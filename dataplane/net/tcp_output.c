@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a connection sends and when: NextSeg() of RFC 6675 over new data, window and congestion
- * limits, silly windows (RFC 1122), bounded bursts (P54). Owner: the net's core. */
+ * limits, silly windows (RFC 1122), bounded bursts. Owner: the net's core. */
 #include <errno.h>
 
 #include "dataplane/net/internal.h"
@@ -92,7 +92,7 @@ struct choice {
 };
 
 /* Rules 1 and 3: the first hole at or after HighRxt below limit; never beyond a window that the
- * peer took back (P06). */
+ * peer took back. */
 static bool choose_hole(const struct mill_tcp *tcp, uint32_t limit, struct choice *ret)
 {
     limit = mill_seq_min(limit, tcp->snd_una + tcp->snd_wnd);
@@ -214,7 +214,7 @@ static void sent_new(struct mill_net *net, struct mill_tcp *tcp, uint32_t space)
 
 static void sent_again(struct mill_tcp *tcp, const struct choice *choice, uint32_t space)
 {
-    /* Karn: nothing that is in flight now can be measured by its acknowledgement (P13). */
+    /* Karn: nothing that is in flight now can be measured by its acknowledgement. */
 #ifndef MILL_MUTANT_NET_NO_KARN
     tcp->units_count = 0;
 #endif
@@ -227,7 +227,7 @@ static void sent_again(struct mill_tcp *tcp, const struct choice *choice, uint32
     }
 }
 
-/* Window closed or too small and nothing in flight: somebody has to ask (P07, P09). */
+/* Window closed or too small and nothing in flight: somebody has to ask. */
 static void arm_persist(struct mill_net *net, struct mill_tcp *tcp)
 {
     bool waiting =
@@ -251,7 +251,7 @@ static bool state_sends(const struct mill_tcp *tcp)
 static int send_data(struct mill_net *net, struct mill_tcp *tcp)
 {
     uint32_t burst = net->config.burst_bytes_max;
-    /* After idling longer than a timeout the path is unknown again (RFC 5681, 4.1; P52). */
+    /* After idling longer than a timeout the path is unknown again (RFC 5681, 4.1). */
     bool idle = tcp->snd_nxt == tcp->snd_una && tcp->recovery == MILL_RECOVERY_NONE &&
                 net->now_ns - tcp->last_send_ns > (uint64_t)tcp->rtt.rto_us * MILL_NS_PER_US;
     if (idle) {

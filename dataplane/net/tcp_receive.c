@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Payload in: in-order bytes to the stream's chain, others into a sorted list with caps, windows
- * told from real memory (P32 to P35), SACK blocks of what is really kept. Segments whose memory is
+ * told from real memory, SACK blocks of what is really kept. Segments whose memory is
  * out of proportion are copied into compact buffers. Owner: the net's core. */
 #include <errno.h>
 #include <stdlib.h>
@@ -120,7 +120,7 @@ static bool append_compact(struct mill_net *net, struct mill_tcp *tcp, struct mi
     return true;
 }
 
-/* Puts one buffer into the sorted list, cut to what is not there yet: first received wins (P32).
+/* Puts one buffer into the sorted list, cut to what is not there yet: first received wins.
  * ret: a compact copy of what sticks out behind a buffer that lies inside it (its `hash` is set),
  * to be put in next; NULL: nothing. */
 static struct mill_buf *insert_one(struct mill_net *net, struct mill_tcp *tcp, struct mill_buf *buf)
@@ -185,7 +185,7 @@ static void drain(struct mill_net *net, struct mill_tcp *tcp)
     }
 }
 
-/* Makes room below the cap by dropping what lies highest (P33). ret: false: drop the segment. */
+/* Makes room below the cap by dropping what lies highest. ret: false: drop the segment. */
 static bool make_room(struct mill_net *net, struct mill_tcp *tcp, uint32_t seq, uint32_t charge)
 {
 #ifdef MILL_MUTANT_NET_OOO_UNBOUNDED
@@ -339,7 +339,7 @@ uint16_t mill_tcp_window(struct mill_net *net, struct mill_tcp *tcp)
 #ifdef MILL_MUTANT_NET_SHRINK_WINDOW
     tcp->rcv_adv = mill_seq_min(tcp->rcv_adv, edge);
 #endif
-    /* Rounded up, since rounding down would take back what was told before (P35). */
+    /* Rounded up, since rounding down would take back what was told before. */
     uint32_t window = tcp->rcv_adv - tcp->rcv_nxt;
     uint32_t unit = 1u << tcp->rcv_wscale;
     uint32_t field = MILL_MIN((window + unit - 1) >> tcp->rcv_wscale, 65535u);

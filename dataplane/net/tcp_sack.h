@@ -30,7 +30,7 @@ struct mill_scoreboard {
 
 void mill_scoreboard_clear(struct mill_scoreboard *board);
 
-/* Notes [start, end). A range that is empty, reversed or not inside [una, nxt] is ignored (P37).
+/* Notes [start, end). A range that is empty, reversed or not inside [una, nxt] is ignored.
  * ret: bytes that were not marked before. */
 uint32_t mill_scoreboard_add(struct mill_scoreboard *board, uint32_t una, uint32_t nxt,
                              struct mill_sack_range range);

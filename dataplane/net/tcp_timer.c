@@ -11,7 +11,7 @@ static uint64_t user_timeout_ns(const struct mill_net *net)
     return net->config.user_timeout_ms * MILL_NS_PER_MS;
 }
 
-/* A peer that keeps its window closed is alive while it answers probes (P07); but it cannot hold a
+/* A peer that keeps its window closed is alive while it answers probes; but it cannot hold a
  * connection that we have closed. */
 static bool only_full(const struct mill_tcp *tcp)
 {

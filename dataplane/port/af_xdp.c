@@ -256,9 +256,8 @@ int mill_port_xdp_arguments(struct mill_port *port, char *args, size_t size_byte
         snprintf(text, sizeof(text), ",queue_count=%u", port->options.queues_max);
         strncat(args, text, size_bytes - strlen(args) - 1);
     }
-    /* With the driver's default of 64 a sleeping core sees a frame only when the next one comes
-     * (dataplane.md 5.2); without any, a zero-copy card that starves may stall a core that polls
-     * (trap 8). */
+    /* With the driver's default of 64 a sleeping core sees a frame only when the next one comes;
+     * without any, a zero-copy card that starves may stall a core that polls. */
     if (!mill_port_argument(port->options.device, "busy_budget", value, sizeof(value))) {
         strncat(args, port->options.busy ? ",busy_budget=64" : ",busy_budget=0",
                 size_bytes - strlen(args) - 1);

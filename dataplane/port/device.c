@@ -15,9 +15,9 @@
 #include "base/siphash.h"
 #include "dataplane/port/port_internal.h"
 
-/* Facts of DPDK 22.11, each with its trap in dataplane.md 3.1. net_tap sums every segment as if it
- * began at an even place of the message, so a frame with an odd piece in the middle gets a wrong
- * sum: ours is used there, which costs the same, as the driver's is software too. */
+/* Facts of DPDK 22.11, read in its drivers. net_tap sums every segment as if it began at an even
+ * place of the message, so a frame with an odd piece in the middle gets a wrong sum: ours is used
+ * there, which costs the same, as the driver's is software too. */
 static const struct mill_port_driver drivers[] = {
     {.prefix = MILL_DEVICE_TAP,
      .virtual_device = true,

@@ -147,7 +147,7 @@ static int build_args(const struct mill_eal_options *options, const cpu_set_t *c
         add_arg(args, options->pci[i]);
     }
     if (options->pci_count == 0) {
-        /* Physical addresses would cut the pools into one piece per page (dataplane.md 3.1, 9). */
+        /* Physical addresses would cut the pools into one piece per page. */
         add_arg(args, "--no-pci");
         add_arg(args, "--iova-mode=va");
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What net_memif needs before it is created: arguments that work, and a socket of its own. The
  * driver (DPDK 22.11) takes a socket path that exists for one that is served, and says nothing of
- * the reason; zero copy is broken in it (dataplane.md 3.1, trap 10). Start-up only, main thread. */
+ * the reason; zero copy is broken in it. Start-up only, main thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

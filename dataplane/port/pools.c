@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The three pools of a queue. Made at start, never grown. Receive buffers, headers and extent
  * mbufs are apart: an extent mbuf must not come from a pool that a receive queue was given, because
- * drivers compute addresses from the pool (dataplane.md 3.1, trap 2). */
+ * drivers compute addresses from the pool. */
 #include <errno.h>
 #include <stdio.h>
 

@@ -31,7 +31,7 @@ enum {
     SHORT_TX_DESCRIPTORS = 256,
     FILL_BURSTS = 64,
     FILL_WAIT_US = 100,
-    INLINE_BYTES = 512, /* below it a copy is cheaper than a second mbuf (dataplane.md 3.4) */
+    INLINE_BYTES = 512, /* below it a copy is cheaper: tests/perf/port_pieces.c */
 };
 
 #define RX_SUMS (RTE_ETH_RX_OFFLOAD_IPV4_CKSUM | RTE_ETH_RX_OFFLOAD_TCP_CKSUM)
@@ -42,7 +42,7 @@ enum {
  * every frame, and reads only after its handler ran: frames are lost to view when every thread
  * blocks the signal, each costs a signal, and when the queue of signals is full (a process stopped
  * for a while) the kernel sends SIGIO, which kills. Without a free signal the driver reads at every
- * call. So all are taken while it looks (dataplane.md 3.1, trap 4).
+ * call. So all are taken while it looks.
  */
 struct taken_signals {
     bool taken[SIGNALS_MAX]; /* its action was the default */

@@ -39,7 +39,7 @@ struct mill_port_options {
     const char *netns;        /* namespace to open a virtual device in; NULL: this one */
     bool rx_csum_trusted;     /* rx.csum = trust */
     bool tx_csum_off;         /* tx.csum = off: TCP sums stay blank; memif and net_ring only */
-    uint16_t inline_bytes;    /* 0: default 512 (dataplane.md 3.4) */
+    uint16_t inline_bytes;    /* 0: default 512 */
     uint32_t rx_buffers;      /* 0: default per queue */
     uint32_t rx_buffer_bytes; /* room of one receive buffer; 0: 2048. Longer frames are scattered */
     bool linearise;           /* copy references into one buffer, whatever the driver reports */

@@ -56,16 +56,16 @@ enum {
     MILL_PORT_XDP_HELD = 4096,
 };
 
-/* What a driver is known to do, beyond what it reports (dataplane.md 3.1). */
+/* What a driver is known to do, beyond what it reports. */
 struct mill_port_driver {
     const char *prefix;   /* of the device name */
     bool virtual_device;  /* on the vdev bus: IOVA is the address, no DMA map needed */
-    bool stops_at_bad;    /* offers the same frame for ever (trap 3) */
+    bool stops_at_bad;    /* offers the same frame for ever */
     bool own_mac;         /* the driver's address belongs to the other end, or is none */
     bool no_tx_csum;      /* its sums are done in software, and wrongly for odd pieces */
-    bool passes_pointers; /* the receiver frees our mbufs, maybe on another thread (trap 11) */
-    bool never_chain;     /* reads only the first segment, whatever it reports (trap 1) */
-    bool one_chunk;       /* receive pool must be one piece of memory (trap 9) */
+    bool passes_pointers; /* the receiver frees our mbufs, maybe on another thread */
+    bool never_chain;     /* reads only the first segment, whatever it reports */
+    bool one_chunk;       /* receive pool must be one piece of memory */
     bool needs_tun;       /* /dev/net/tun */
     bool fd;              /* a descriptor per queue to sleep on */
     bool own_thread;      /* works on EAL's interrupt thread, next to cores (gate.h) */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mbufs to buffers: each segment of a received frame becomes a struct mill_buf in its own private
  * area, linked in order. Nothing is copied and nothing in the bytes is written: on net_ring they
- * may be the sender's log (dataplane.md 3.1, trap 11). Owner core only. */
+ * may be the sender's log. Owner core only. */
 #include <rte_ether.h>
 #include <rte_ip.h>
 #include <rte_tcp.h>
@@ -108,7 +108,7 @@ static struct mill_buf *show(const struct mill_port_queue *queue, struct rte_mbu
         buf->next = NULL;
         buf->data = rte_pktmbuf_mtod(mbuf, uint8_t *);
         buf->size_bytes = mbuf->data_len;
-        /* The true cost: small frames hold a whole buffer (P34). */
+        /* The true cost: small frames hold a whole buffer. */
         buf->charge_bytes = mbuf->pool->elt_size;
         buf->flags = flags;
         buf->hash = hash;

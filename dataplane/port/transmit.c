@@ -122,7 +122,7 @@ void mill_port_frame_put(void *link, struct mill_frame *frame)
 }
 
 /* A frame that no driver of this port could send. It stands before the burst, because net_tap
- * stops at such a frame for ever (trap 3). */
+ * stops at such a frame for ever. */
 static bool frame_is_sound(const struct mill_port_queue *queue, const struct mill_frame *frame)
 {
     uint64_t sum = 0;

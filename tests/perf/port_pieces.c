@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cycles per frame when its payload is sent in place (one more mbuf) and when it is copied behind
  * the headers, for payloads that lie in the cache and for payloads that do not. Where the two meet
- * is the inline threshold of a port (dataplane.md 3.4). Sums are left out, as a card makes them.
+ * is the inline threshold of a port. Sums are left out, as a card makes them.
  * One thread, a net_ring pair; the receiver's part is in both figures. Median of the rounds. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -132,7 +132,7 @@ static void tiny_segments_are_compacted(void **state)
         rig_drop_all(rig);
     }
     assert_int_equal(rig->stream->rx.size_bytes, 3000);
-    assert_true(rig->stream->rx.charge_bytes < 80 * 1024); /* not 3000 * 2048 (P34) */
+    assert_true(rig->stream->rx.charge_bytes < 80 * 1024); /* not 3000 * 2048 */
     rig->keep = false;
     rig_put(rig, ACK, 3000, 0, 1);
     check_received(rig, 3001);
@@ -193,7 +193,7 @@ static void sws_receiver(void **state)
     assert_true(rig_next(rig, &segment)); /* opened from 0: at once */
     assert_int_equal(segment.window, 1500);
     uint32_t edge = segment.ack + segment.window;
-    for (int i = 0; i < 10; i++) { /* the right edge never moves back (P35) */
+    for (int i = 0; i < 10; i++) { /* the right edge never moves back */
         rig_put(rig, ACK, at, 0, 100);
         at += 100;
         rig_pass(rig, 50 * MILL_NS_PER_MS);
@@ -218,7 +218,7 @@ static void window_edge_stays_when_memory_shrinks(void **state)
         rig_put(rig, ACK, at, 0, 100);
         rig_pass(rig, 50 * MILL_NS_PER_MS);
         assert_true(rig_next(rig, &segment));
-        assert_true(segment.ack + segment.window >= edge); /* what was told stays (P35) */
+        assert_true(segment.ack + segment.window >= edge); /* what was told stays */
         edge = segment.ack + segment.window;
     }
     rig_free(rig);
@@ -240,7 +240,7 @@ static void sws_sender(void **state)
     rig_expect_none(rig);
     rig_pass(rig, 199 * MILL_NS_PER_MS);
     rig_expect_none(rig);
-    rig_pass(rig, 3 * MILL_NS_PER_MS); /* override timer (P09) */
+    rig_pass(rig, 3 * MILL_NS_PER_MS); /* override timer */
     rig_expect(rig, &segment, ACK, 2 * MSS, 0, 100);
     rig->window = 3000;
     rig_put(rig, ACK, 0, 2 * MSS + 100, 0);
@@ -330,7 +330,7 @@ static void rto_recovery_only_lost(void **state)
     assert_int_equal(rig->net->counters.rto_fired, 1);
     rig_put(rig, ACK, 0, 4 * MSS, 0);
     assert_int_equal(rig->loans.loaned_bytes, 0);
-    rig_pass(rig, 10 * MILL_NS_PER_S); /* nothing in flight: the timer is off (P11) */
+    rig_pass(rig, 10 * MILL_NS_PER_S); /* nothing in flight: the timer is off */
     rig_expect_none(rig);
     rig_free(rig);
 }
@@ -346,7 +346,7 @@ static void fast_retransmit_3dup_and_limited_transmit(void **state)
         rig_expect(rig, &segment, ACK, i * MSS, 0, MSS);
     }
     rig_expect_none(rig);         /* the initial window */
-    rig_put(rig, ACK, 0, 0, 100); /* carries data: no duplicate (P04) */
+    rig_put(rig, ACK, 0, 0, 100); /* carries data: no duplicate */
     rig_drop_all(rig);
     rig->window = 65000; /* a window change: no duplicate either */
     rig_put(rig, ACK, 100, 0, 0);
@@ -429,7 +429,7 @@ static void sack_reneging(void **state)
     rig_send(rig, 3 * MSS);
     rig_drop_all(rig);
     put_sack(rig, 0, MSS, 3 * MSS);
-    assert_true(rig->loans.loaned_bytes >= 3 * MSS); /* marked is not released (P38) */
+    assert_true(rig->loans.loaned_bytes >= 3 * MSS); /* marked is not released */
     rig_drop_all(rig);
     rig_pass(rig, 250 * MILL_NS_PER_MS);
     rig_expect(rig, &segment, ACK, 0, 0, MSS);
@@ -458,12 +458,12 @@ static void paws_and_ts_recent(void **state)
     rig_expect(rig, &segment, ACK, 0, 100, 0);
     assert_int_equal(rig->net->counters.paws_dropped, 1);
     check_received(rig, 100);
-    rig->ts_value = 9; /* out of order: TS.Recent stays, it starts after Last.ACK.sent (P15) */
+    rig->ts_value = 9; /* out of order: TS.Recent stays, it starts after Last.ACK.sent */
     rig_put(rig, ACK, 200, 0, 100);
     rig_expect(rig, &segment, ACK, 0, 100, 0);
     assert_int_equal(segment.options.ts_echo, 5);
     rig->timestamps = false;
-    rig_put(rig, ACK, 100, 0, 100); /* none at all: dropped in silence (P16) */
+    rig_put(rig, ACK, 100, 0, 100); /* none at all: dropped in silence */
     rig_expect_none(rig);
     check_received(rig, 100);
     rig_put(rig, RST, 100, 0, 0); /* a reset needs none */
@@ -482,11 +482,11 @@ static void cwnd_growth_abc_idle_applimited(void **state)
     rig_send(rig, 1000);
     rig_drop_all(rig);
     rig_put(rig, ACK, 0, 1000, 0);
-    assert_int_equal(tcp->cc.cwnd_bytes, start); /* it was not what limited us (P53) */
+    assert_int_equal(tcp->cc.cwnd_bytes, start); /* it was not what limited us */
     rig_send(rig, 30 * MSS);
     rig_drop_all(rig);
     rig_put(rig, ACK, 0, 1000 + 5 * MSS, 0);
-    assert_int_equal(tcp->cc.cwnd_bytes, start + 2 * MSS); /* L = 2 (P36) */
+    assert_int_equal(tcp->cc.cwnd_bytes, start + 2 * MSS); /* L = 2 */
     while (rig_next(rig, &segment)) {
     }
     rig_put(rig, ACK, 0, tcp->snd_nxt - rig->isn_ours - 1, 0);
@@ -502,7 +502,7 @@ static void cwnd_growth_abc_idle_applimited(void **state)
     while (rig_next(rig, &segment)) {
         burst += segment.size_bytes;
     }
-    assert_int_equal(burst, 10 * MSS); /* after idling: the initial window (P52) */
+    assert_int_equal(burst, 10 * MSS); /* after idling: the initial window */
     rig_free(rig);
 }
 
@@ -527,7 +527,7 @@ static void half_close_drains_responses(void **state)
     rig_put(rig, ACK, 1, 20 * MSS, 0);
     assert_int_equal(rig->closed, 0);
     rig_pass(rig, 1500 * MILL_NS_PER_MS);
-    rig_expect(rig, &segment, ACK | FIN, 20 * MSS, 1, 0); /* alone, again (P22) */
+    rig_expect(rig, &segment, ACK | FIN, 20 * MSS, 1, 0); /* alone, again */
     rig_put(rig, ACK, 1, 20 * MSS + 1, 0);
     assert_int_equal(rig->closed, 1);
     assert_int_equal(rig->end, MILL_END_CLOSED);
@@ -541,7 +541,7 @@ static void fin_ooo_fin_retx_simclose(void **state)
     struct rig *rig = rig_make(NULL);
     struct rig_segment segment;
     rig_handshake(rig, true, false);
-    rig_put(rig, ACK | FIN, 100, 0, 50); /* early: no end before all is there (P21) */
+    rig_put(rig, ACK | FIN, 100, 0, 50); /* early: no end before all is there */
     assert_false(rig->stream->rx_ended);
     rig_drop_all(rig);
     rig_put(rig, ACK, 0, 0, 100);
@@ -550,7 +550,7 @@ static void fin_ooo_fin_retx_simclose(void **state)
     rig_expect(rig, &segment, ACK, 0, 151, 0);
     rig_free(rig);
 
-    rig = rig_make(NULL); /* both close at once (P23) */
+    rig = rig_make(NULL); /* both close at once */
     rig_handshake(rig, true, false);
     rig->stream->ops->close(rig->stream);
     rig_step(rig);
@@ -575,7 +575,7 @@ static void fin_ooo_fin_retx_simclose(void **state)
     assert_int_equal(rig->end, MILL_END_TIMEOUT);
     rig_free(rig);
 
-    rig = rig_make(NULL); /* FIN-WAIT-2 neither (P24) */
+    rig = rig_make(NULL); /* FIN-WAIT-2 neither */
     rig_handshake(rig, true, false);
     rig->stream->ops->close(rig->stream);
     rig_step(rig);
@@ -608,7 +608,7 @@ static void time_wait_reuse_and_rst(void **state)
     assert_int_equal(rig->net->time_wait_flows.count, 1);
     uint8_t frame[256];
     const struct mill_tcp_options none = {0};
-    /* An old SYN is answered by an acknowledgement, a newer one opens (P56). */
+    /* An old SYN is answered by an acknowledgement, a newer one opens. */
     rig_frame(rig, frame, rig_build(rig, frame, MILL_TCP_SYN, rig->isn_peer - 5, 0, 0, &none), 0);
     rig_step(rig);
     rig_expect(rig, &segment, ACK, 1, 1, 0);
@@ -660,7 +660,7 @@ static void retx_while_in_tx_ring_and_pin_lifecycle(void **state)
     rig_pass(rig, 250 * MILL_NS_PER_MS);                /* sent again while the first waits */
     assert_int_equal(rig->loans.loaned_bytes, 3 * MSS);
     rig_put(rig, ACK, 0, MSS, 0);
-    assert_int_equal(rig->loans.loaned_bytes, 2 * MSS); /* the devices' copies stay (P40) */
+    assert_int_equal(rig->loans.loaned_bytes, 2 * MSS); /* the devices' copies stay */
     rig_expect(rig, &segment, ACK, 0, 0, MSS);
     rig_expect(rig, &segment, ACK, 0, 0, MSS);
     assert_int_equal(rig->loans.loaned_bytes, 0);
@@ -683,7 +683,7 @@ static void txburst_short_order(void **state)
     rig->maker->ops->step(rig->maker, rig->now_ns);
     rig->maker->ops->step(rig->maker, rig->now_ns);
     rig_expect_none(rig);
-    rig->stream->ops->abort(rig->stream); /* even now pending frames hold their loans (P43) */
+    rig->stream->ops->abort(rig->stream); /* even now pending frames hold their loans */
     assert_true(rig->loans.loaned_bytes >= 4096);
     rig->send_limit = 1;
     for (int i = 0; i < 10; i++) {
@@ -706,7 +706,7 @@ static void user_timeout_and_karn(void **state)
     uint32_t srtt = rig_tcp(rig)->rtt.srtt_us;
     rig_send(rig, MSS);
     rig_pass(rig, 300 * MILL_NS_PER_MS);
-    rig_put(rig, ACK, 0, MSS, 0); /* of which copy? no sample (P13) */
+    rig_put(rig, ACK, 0, MSS, 0); /* of which copy? no sample */
     assert_int_equal(rig_tcp(rig)->rtt.srtt_us, srtt);
     rig_send(rig, MSS);
     rig_pass(rig, 31 * MILL_NS_PER_S);

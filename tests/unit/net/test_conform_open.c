@@ -163,7 +163,7 @@ static void syn_flood_backlog(void **state)
     rig->peer_port = RIG_PEER_PORT;
     uint32_t answers = 0;
     while (rig_next(rig, &segment)) {
-        assert_int_equal(segment.flags, SYN | ACK); /* never a reset (P27) */
+        assert_int_equal(segment.flags, SYN | ACK); /* never a reset */
         answers++;
     }
     assert_int_equal(answers, 8);
@@ -247,11 +247,11 @@ static void refuse_unknown_segments(void **state)
     (void)state;
     struct rig *rig = rig_make(NULL);
     struct rig_segment segment;
-    rig_put(rig, ACK, 10, 20, 5); /* a connection from before a restart (P55) */
+    rig_put(rig, ACK, 10, 20, 5); /* a connection from before a restart */
     assert_true(rig_next(rig, &segment));
     assert_int_equal(segment.flags, RST);
     assert_int_equal(segment.seq, 20);
-    rig_put(rig, MILL_TCP_FIN, 10, 0, 5); /* without ACK: seq 0, ack behind it (P19) */
+    rig_put(rig, MILL_TCP_FIN, 10, 0, 5); /* without ACK: seq 0, ack behind it */
     assert_true(rig_next(rig, &segment));
     assert_int_equal(segment.flags, RST | ACK);
     assert_int_equal(segment.raw_seq, 0);
@@ -344,7 +344,7 @@ static void frame_malformed_table(void **state)
     assert_true(rig->net->counters.checksum_errors > 0);
     assert_true(rig->net->counters.rx_fragments > 0);
     rig_drop_all(rig);
-    /* A good one in buffers of one byte, with padding behind it (P48). */
+    /* A good one in buffers of one byte, with padding behind it. */
     memset(frame + size, 0xaa, 30);
     rig_frame(rig, frame, size + 30, 1);
     rig_step(rig);
@@ -432,7 +432,7 @@ static void arp_reply_conflict_and_bound(void **state)
         assert_non_null(mill_arp_resolve(rig->net, 0xc6120010u + i));
         rig_drop_all(rig);
     }
-    /* An answer nobody asked for does not change a fresh entry (P45). */
+    /* An answer nobody asked for does not change a fresh entry. */
     build_arp(frame, 2, 0xc6120010u + 99, 66, RIG_ADDRESS);
     rig_frame(rig, frame, 42, 0);
     rig_step(rig);

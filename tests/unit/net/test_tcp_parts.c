@@ -196,7 +196,7 @@ static void test_reno_grows_by_bytes_and_halves(void **state)
     cc.ops->acked(&cc, 100 * 1460); /* L = 2 */
     assert_int_equal(cc.cwnd_bytes, 16060 + 2920);
     for (int i = 0; i < 1460; i++) {
-        cc.ops->acked(&cc, 1); /* divided acknowledgements gain nothing (P36) */
+        cc.ops->acked(&cc, 1); /* divided acknowledgements gain nothing */
     }
     assert_int_equal(cc.cwnd_bytes, 16060 + 2920 + 1460);
     cc.ops->congestion(&cc, 20440);
@@ -208,7 +208,7 @@ static void test_reno_grows_by_bytes_and_halves(void **state)
     cc.ops->timeout(&cc, 11680, true);
     assert_int_equal(cc.cwnd_bytes, 1460);
     assert_int_equal(cc.ssthresh_bytes, 5840);
-    cc.ops->timeout(&cc, 1460, false); /* once per loss (P12) */
+    cc.ops->timeout(&cc, 1460, false); /* once per loss */
     assert_int_equal(cc.ssthresh_bytes, 5840);
     cc.cwnd_bytes = 1000000;
     cc.ops->idle(&cc);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: the port layer over net_af_xdp shares an interface with the kernel and avoids what the
- * driver does wrong (dataplane.md 3.1, traps 1, 2, 3, 8, 9). Method: a veth pair between two
+ * driver does wrong. Method: a veth pair between two
  * namespaces of the test's own, a packet socket at the far end. Skipped with a reason where it
  * cannot be made. */
 #include "tests/unit/test.h"

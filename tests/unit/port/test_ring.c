@@ -122,7 +122,7 @@ static void test_pieces_cross_in_place_and_loans_return(void **state)
     assert_int_equal(counters_of(ring->port[1]).rx_bytes, counters_of(ring->port[0]).tx_bytes);
 }
 
-/* A reference is cut where a huge page may end (dataplane.md 3.3: the rest was lost in silence). */
+/* A reference is cut where a huge page may end: the rest was lost in silence. */
 static void test_piece_over_page_border_is_split(void **state)
 {
     struct ring_world *ring = *state;
@@ -145,7 +145,7 @@ static void test_piece_over_page_border_is_split(void **state)
     assert_int_equal(ring->world.loans.loaned_bytes, 0);
 }
 
-/* P43: the driver takes fewer than offered; nothing is lost, doubled or swapped, and the caller
+/* The driver takes fewer than offered; nothing is lost, doubled or swapped, and the caller
  * keeps what was not taken. */
 static void txburst_short_order(void **state)
 {

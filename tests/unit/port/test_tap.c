@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: the port layer over net_tap does what dataplane.md 3.1 asks of it. Method: a persistent TAP
+/* Goal: the port layer over net_tap avoids what the driver does wrong. Method: a persistent TAP
  * in a namespace of the test's own, the kernel as the other end through a packet socket and its
  * counters. Skipped with a reason where a TAP cannot be made. */
 #include "tests/unit/test.h"
