@@ -60,10 +60,6 @@ static void port_share(struct mill_plane *plane, uint32_t index)
     shared->mtu = info.mtu;
     shared->zero_copy = info.zero_copy;
     snprintf(shared->remark, sizeof(shared->remark), "%s", info.remark);
-    if (info.remark[0] != '\0') {
-        mill_log_line(MILL_LEVEL_WARN, "port.remark", "name=%s text=\"%s\"", config->name,
-                      info.remark);
-    }
     snprintf(shared->address, sizeof(shared->address), "%u.%u.%u.%u/%u", config->address >> 24,
              (config->address >> 16) & 255, (config->address >> 8) & 255, config->address & 255,
              config->prefix_bits);
@@ -248,7 +244,8 @@ static int port_open(struct mill_plane *plane, const struct mill_config_listener
                   "port=%s cores=%u receive=%u transmit=%u spread=\"%s\"", from->name,
                   plane->cores_count, info.rx_queues, info.tx_queues, info.rss);
     if (info.remark[0] != '\0') {
-        mill_log_line(MILL_LEVEL_WARN, "port.remark", "name=%s %s", from->name, info.remark);
+        mill_log_line(MILL_LEVEL_WARN, "port.remark", "name=%s text=\"%s\"", from->name,
+                      info.remark);
     }
     return (int)index;
 }
