@@ -101,7 +101,8 @@ static int forward(int from, int to)
     struct msghdr head = {.msg_iov = &part,
                           .msg_iovlen = 1,
                           .msg_control = control.bytes,
-                          .msg_controllen = sizeof(control.bytes)};
+                          /* Not its space, in whose padding a second descriptor fits. */
+                          .msg_controllen = CMSG_LEN(sizeof(int))};
     ssize_t size = recvmsg(from, &head, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
         return 0;

@@ -5,6 +5,7 @@
  * end; the other end is this program again, started with its role, that sends back what it gets. */
 #include "tests/unit/test.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -88,7 +89,7 @@ static pid_t echo_start(const char *with)
     return pid;
 }
 
-/* Until the other end has its port. Not by connecting: a server takes that ill (memif.c). */
+/* Until the other end has its port. */
 static void echo_ready_wait(pid_t pid)
 {
     char comm[64];
@@ -296,6 +297,53 @@ static void test_peer_gone_before_the_greeting_is_survived(void **state)
     mill_port_close(port);
 }
 
+static uint32_t descriptors(void)
+{
+    uint32_t count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    assert_non_null(dir);
+    while (readdir(dir) != NULL) {
+        count++;
+    }
+    closedir(dir);
+    return count;
+}
+
+/* The protocol sends one descriptor with a message; a peer may send more. */
+static void test_relay_keeps_no_descriptor_of_a_peer(void **state)
+{
+    int peer[2];
+    int driver[2];
+    char byte = 'm';
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(4 * sizeof(int))];
+    } control = {.bytes = {0}};
+    struct iovec part = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr head = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes};
+    MILL_UNUSED(state);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, peer), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, driver), 0);
+    struct mill_memif_relay relay = {
+        .open = true, .greeted = true, .listener = -1, .peer = peer[1], .driver = driver[1]};
+    for (uint32_t count = 1; count <= 4; count++) {
+        const int fds[4] = {0, 1, 2, 0};
+        uint32_t before = descriptors();
+        control.head = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+                                        .cmsg_type = SCM_RIGHTS,
+                                        .cmsg_len = CMSG_LEN(count * sizeof(int))};
+        memcpy(CMSG_DATA(&control.head), fds, count * sizeof(int));
+        head.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        assert_int_equal(sendmsg(peer[0], &head, 0), 1);
+        mill_memif_relay_step(&relay);
+        assert_int_equal(recv(driver[0], &byte, 1, MSG_DONTWAIT), 1);
+        assert_int_equal(descriptors(), before);
+    }
+    mill_memif_relay_close(&relay);
+    close(peer[0]);
+    close(driver[0]);
+}
+
 static bool region_is_mapped(void)
 {
     char line[512];
@@ -446,6 +494,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_peer_killed_and_back_frames_and_counters_go_on),
         cmocka_unit_test(test_client_connects_when_a_server_comes_and_again),
         cmocka_unit_test(test_peer_gone_before_the_greeting_is_survived),
+        cmocka_unit_test(test_relay_keeps_no_descriptor_of_a_peer),
         cmocka_unit_test(test_peer_killed_while_inside_memory_stays_mapped),
         cmocka_unit_test(test_open_wrong_arguments_are_refused_in_words),
         cmocka_unit_test(test_open_server_socket_in_use_is_refused_stale_is_replaced),
