@@ -283,6 +283,11 @@ bool mill_arena_file(const struct mill_arena *arena, uint32_t index, uint8_t **r
     return true;
 }
 
+uint64_t mill_arena_elsewhere_bytes(const struct mill_arena *arena)
+{
+    return arena->elsewhere_bytes;
+}
+
 /* --- take-up -------------------------------------------------------------------------------------
  */
 

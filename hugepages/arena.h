@@ -74,8 +74,8 @@ struct mill_arena_options {
     const char *dir;     /* folder of the instance on hugetlbfs or tmpfs; exists */
     bool hugepages;      /* checks that dir is on hugetlbfs */
     uint64_t size_bytes; /* over all nodes, rounded up to chunks */
-    uint32_t nodes;      /* NUMA nodes used, 1..MILL_ARENA_NODES_MAX; files are bound to theirs */
-    uint32_t cores;      /* poll cores that will allocate */
+    uint32_t nodes; /* NUMA nodes used, 1..MILL_ARENA_NODES_MAX; a file on each if it has room */
+    uint32_t cores; /* poll cores that will allocate */
     uint32_t partitions_max;
     uint32_t extent_bytes_max; /* largest extent: holds the largest batch */
 };
@@ -129,6 +129,10 @@ struct mill_extent_desc *mill_arena_desc(struct mill_arena *arena, uint32_t exte
 /* One mapped file, for registration with a port: false when index is past the last. */
 bool mill_arena_file(const struct mill_arena *arena, uint32_t index, uint8_t **ret_base,
                      uint64_t *ret_size_bytes, uint32_t *ret_page_bytes, int *ret_node);
+
+/* Bytes that lie on another NUMA node than the file they belong to, because theirs had no pages
+ * free: right, but slower, and to be told. */
+uint64_t mill_arena_elsewhere_bytes(const struct mill_arena *arena);
 
 /* Take-up: the next descriptor from *cursor on (0 at first) whose state is LOG and whose fields
  * describe bytes that are there; its extent is then *cursor - 1. What a damaged table says beyond

@@ -33,6 +33,10 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+enum {
+    NODE_ASKS = 128, /* pages per call of move_pages */
+};
+
 #define HUGEPAGE_POOL "/sys/kernel/mm/hugepages/hugepages-2048kB/"
 
 bool arena_path(const char *dir, uint32_t index, char ret_path[ARENA_PATH_BYTES])
@@ -360,18 +364,44 @@ static int node_at(uint32_t index)
     return -1;
 }
 
-/* Binds a file's pages to its node before the first of them is taken: the policy of a shared
- * mapping stays with the file, and fallocate follows it. Several nodes: bound, so that a lack shows
- * now. One: preferred only, since what is elsewhere is better than nothing. A kernel or container
- * without mbind places as it likes. */
-static void place(uint8_t *base, uint64_t size_bytes, int node, bool bound)
+/* Takes all pages of a file, on its node where the node has them; what is elsewhere is better than
+ * nothing, and is counted (count_elsewhere). By the thread's policy: hugetlbfs keeps none with the
+ * file (its mappings have no set_policy), so that fallocate would not see an mbind. A kernel or
+ * container without set_mempolicy places as it likes. ret: 0, errno. */
+static int take_pages(int fd, uint64_t size_bytes, int node)
 {
     unsigned long mask[2] = {0, 0};
     if (node >= 0 && (size_t)node < 8 * sizeof(mask)) {
         mask[(size_t)node / (8 * sizeof(mask[0]))] |= 1ul << ((size_t)node % (8 * sizeof(mask[0])));
-        (void)mbind(base, size_bytes, bound ? MPOL_BIND : MPOL_PREFERRED, mask, 8 * sizeof(mask),
-                    0);
+#ifndef MILL_MUTANT_MEMORY_ANY_NODE
+        (void)set_mempolicy(MPOL_PREFERRED, mask, 8 * sizeof(mask));
+#endif
     }
+    int error = fallocate(fd, 0, 0, (off_t)size_bytes) != 0 ? errno : 0;
+    (void)set_mempolicy(MPOL_DEFAULT, NULL, 0);
+    return error;
+}
+
+/* Bytes of a mapped file that lie on another node than its own; 0 when nobody can say. Asked once
+ * per 2 MiB. */
+static uint64_t count_elsewhere(uint8_t *base, uint64_t size_bytes, int node)
+{
+    void *pages[NODE_ASKS];
+    int nodes[NODE_ASKS];
+    uint64_t elsewhere_bytes = 0;
+    for (uint64_t at = 0; node >= 0 && at < size_bytes;) {
+        unsigned long count = 0;
+        for (; count < NODE_ASKS && at < size_bytes; at += MILL_CHUNK_BYTES) {
+            pages[count++] = base + at;
+        }
+        if (move_pages(0, count, pages, NULL, nodes, 0) != 0) {
+            return 0;
+        }
+        for (unsigned long i = 0; i < count; i++) {
+            elsewhere_bytes += nodes[i] >= 0 && nodes[i] != node ? MILL_CHUNK_BYTES : 0;
+        }
+    }
+    return elsewhere_bytes;
 }
 
 /* Touches every page for writing. ret: 0, -errno (-EFAULT and -EHWPOISON: broken memory). */
@@ -454,12 +484,11 @@ static int map_one(struct mill_arena *arena, const struct mill_arena_options *op
         error = errno;
         goto out;
     }
-    place(file->base, file_bytes, file->node, arena->geometry.files_length > 1);
-    if (fallocate(fd, 0, 0, (off_t)file_bytes) != 0) {
-        error = errno;
-        goto out;
+    error = take_pages(fd, file_bytes, file->node);
+    if (error == 0) {
+        error = -fault_in(file->base, file_bytes, arena->page_bytes);
     }
-    error = -fault_in(file->base, file_bytes, arena->page_bytes);
+    arena->elsewhere_bytes += error == 0 ? count_elsewhere(file->base, file_bytes, file->node) : 0;
 out:
     close(fd);
     if (error == ENOSPC || error == ENOMEM) {

@@ -94,6 +94,7 @@ struct mill_arena {
     bool taken;   /* holds what an earlier process left: nothing may be allocated before reset */
     bool resized; /* taken with another geometry than asked for */
     uint32_t implausible_count;
+    uint64_t elsewhere_bytes; /* on another node than the file's */
     char dir[ARENA_PATH_BYTES];
     _Atomic uint64_t cores_made;   /* bit per core that has an allocator */
     _Atomic uint32_t chunks_free;  /* a hint that saves futile searches */

@@ -71,6 +71,7 @@ TABLE = (
     ("supervisor-device-shared", "tests/faults/starts.py"),
     ("port-proof-blind", "tests/guest/guest.py withheld"),
     ("port-no-fillers", "tests/guest/guest.py pins"),
+    ("memory-any-node", "tests/guest/guest.py numa"),
 )
 
 

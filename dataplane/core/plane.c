@@ -146,6 +146,14 @@ static int arena_open(struct mill_plane *plane, bool *ret_taken, struct mill_rep
         r = mill_arena_discard(dir, report);
         r = r < 0 ? r : mill_arena_open(&options, &plane->arena, ret_taken, report);
     }
+    if (r == 0 && mill_arena_elsewhere_bytes(plane->arena) > 0) {
+        mill_log_line(
+            MILL_LEVEL_WARN, "arena.wrong-node",
+            "memory lies on another NUMA node than the cores that use it bytes=%llu; give "
+            "each node pages: echo N >/sys/devices/system/node/nodeX/hugepages/"
+            "hugepages-2048kB/nr_hugepages",
+            (unsigned long long)mill_arena_elsewhere_bytes(plane->arena));
+    }
     return r;
 }
 

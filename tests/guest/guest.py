@@ -4,11 +4,13 @@
 
 Method: one guest (lib.guest) for all lines; its CPU is emulated, so sizes are small. Clients run here, in the
 namespace at the other end of the cards' wires. guest.py [LINE...]"""
+import glob
 import os
 import random
 import sys
 import time
 
+from lib import oracle
 from lib.broker import TOP, pick
 from lib.guest_broker import NAMES, GuestBroker, boot, end
 
@@ -21,6 +23,7 @@ import zero_copy
 from kill_data import kill_rounds
 
 BUILD = os.path.join(TOP, os.environ.get("MILLRACE_BUILD", "build"))
+PAGES = os.path.join(BUILD, "tests/guest/guest_pages")
 WITHHELD = os.path.join(BUILD, "tests/unit/port/libwithheld_map.so")
 RELEASE_S = 3
 
@@ -79,18 +82,126 @@ def check_withheld(guest):
         print("without a map both cards copy, and say so")
 
 
+def check_cores(guest):
+    """Four cores on both cards: everybody works, nothing is held after."""
+    settings = {"dataplane.cores": "0,1,2,3", "num.partitions": "12"}
+    with GuestBroker(guest, settings=settings) as broker:
+        broker.start()
+        librdkafka.check(broker, pick(64 << 20, 4 << 20), broker.listeners())
+        total = kill_rounds(broker, "kills", pick(10, 1), random.SystemRandom().randrange(1 << 32),
+                            list(broker.listeners()) * 4)
+        broker.wait_no_loans(RELEASE_S)
+        status = broker.status()
+        for core in status["cores"]:
+            assert core["partitions"] > 0 and core["requests"] > 0, status["cores"]
+        ports = {port["name"]: (port["rx_queues"], port["tx_queues"]) for port in status["ports"]}
+        print(f"four cores, queues {ports}: {total} records through a kill, loans back")
+
+
+def check_link(guest):
+    """A link goes down and comes back under load: status tells, the other card serves, nothing
+    acknowledged is lost."""
+    with GuestBroker(guest) as broker:
+        broker.start()
+        broker.millrace("topic", "create", "flap", "-p", "2")
+        for name in broker.listeners():
+            load = oracle.Load(broker, "flap", broker.listeners())
+            try:
+                load.wait_running()
+                downs = broker.port(name)["link_downs"]
+                guest.monitor(f"set_link nic{NAMES[name].number} off")
+                wait_port(broker, name, lambda port: port["link"] == "down")
+                other = next(one for one in broker.listeners() if one != name)
+                broker.kcat(other, "-L")
+                guest.monitor(f"set_link nic{NAMES[name].number} on")
+                wait_port(broker, name, lambda port: port["link"] == "up")
+                assert broker.port(name)["link_downs"] == downs + 1, broker.port(name)
+                broker.kcat(name, "-L", timeout=60)
+                reports = load.stop()
+            finally:
+                load.end()
+            total = oracle.check(broker, "flap", reports)
+            print(f"{name}: link down and up, {total} records there")
+            assert f"port.link-down name=nic{NAMES[name].number}" in broker.log_text()
+            for path in glob.glob(os.path.join(broker.home, "flap-*")):
+                os.unlink(path)
+            broker.millrace("topic", "delete", "flap")
+            broker.millrace("topic", "create", "flap", "-p", "2")
+
+
+def wait_port(broker, name, becomes, timeout=20):
+    deadline = time.monotonic() + timeout
+    while not becomes(broker.port(name)):
+        assert time.monotonic() < deadline, broker.port(name)
+        time.sleep(0.1)
+
+
+def check_numa(guest):
+    """Each arena file lies on its node and a core's extents on that core's node (move_pages)."""
+    cores = (0, 2)  # CPU 0 and 1 are of node 0, 2 and 3 of node 1
+    settings = {"dataplane.cores": ",".join(map(str, cores))}
+    with GuestBroker(guest, settings=settings) as broker:
+        broker.start()
+        broker.millrace("topic", "create", "near", "-p", "8")
+        broker.kcat(broker.admin, "-P", "-t", "near", input="".join(f"{i}\n" for i in range(4000)))
+        text = guest.check(f"/extra/{os.path.basename(PAGES)} {broker.pid('millraced')}")
+    files = [line.split() for line in text.splitlines() if line.startswith("file")]
+    assert sorted(line[3] for line in files) == ["0", "1"], text
+    assert all(line[5] != "0" and line[7] == "0" for line in files), text
+    extents = [line.split() for line in text.splitlines() if line.startswith("extent")]
+    owners = set()
+    for _, topic, partition, _, node in extents:
+        owner = (int.from_bytes(bytes.fromhex(topic)[:8], "little") + int(partition)) % len(cores)
+        assert int(node) == cores[owner] // 2, (topic, partition, node, text)
+        owners.add(owner)
+    assert len(owners) == len(cores), text
+    print(f"{len(files)} arena files on their nodes, {len(extents)} extents on their core's")
+
+
+def refused(guest, settings, *words):
+    """A start that must fail with one line that has the words."""
+    with GuestBroker(guest, cards=("E1000E",), settings=settings) as broker:
+        code, said = broker.try_start()
+        lines = {line for line in said.splitlines() if all(word in line for word in words)}
+        assert code != 0 and len(lines) == 1, (code, said)
+        line = lines.pop()
+        print(line[line.index("listener"):])
+
+
+def check_refusals(guest):
+    """Cards that cannot be had: one line with the command that mends it; the next start is clean."""
+    refused(guest, {"dpdk.port.nic0.device": "0000:00:1d.7"}, "no PCI device 0000:00:1d.7", "lspci -D")
+    card = NAMES["E1000E"].pci
+    guest.check(f"echo {card} >/sys/bus/pci/drivers/vfio-pci/unbind")
+    refused(guest, {}, "bound to no driver", f"dpdk-devbind.py -b vfio-pci {card}")
+    guest.check(f"echo {card} >/sys/bus/pci/drivers/vfio-pci/bind")
+    with GuestBroker(guest, cards=("E1000E",)) as broker:
+        broker.start()
+        pids = [broker.pid(name) for name in ("supervisor", "millraced", "control")]
+        guest.check("kill -9 " + " ".join(map(str, pids)))
+        left = guest.check("ls -A /var/run/dpdk 2>/dev/null || true; ls /dev/hugepages | grep rtemap || true")
+        assert left == "", left
+        broker.start()
+        broker.kcat("E1000E", "-L")
+    print("after kill -9 of all nothing of DPDK's is left, and the next start serves")
+
+
 LINES = {
     "clients": check_clients,
     "kills": check_kills,
     "pins": check_pins,
     "withheld": check_withheld,
+    "link": check_link,
+    "numa": check_numa,
+    "refusals": check_refusals,
+    "cores": check_cores,
 }
 
 
 def main():
-    wanted = sys.argv[1:] or list(LINES)
+    wanted = sys.argv[1:] or [name for name in LINES if name != "cores"]
     begun = time.monotonic()
-    guest = boot(extra=[WITHHELD])
+    guest = boot(extra=[WITHHELD, PAGES])
     print(f"the guest answers after {time.monotonic() - begun:.1f} s")
     try:
         for name in wanted:
