@@ -97,9 +97,6 @@ static void publish(struct side *side)
 /* The frame is the other core's, or gone. */
 static void give(struct side *side, uint32_t to, struct mill_buf *frame)
 {
-#ifdef MILL_MUTANT_DISTRIBUTE_WRONG_CORE
-    to = (to + 1) % side->of->cores_count == side->index ? to : (to + 1) % side->of->cores_count;
-#endif
     struct message_frame *message =
         mill_ring_claim(&side->out[to], MESSAGE_FRAME, sizeof(*message));
     if (MILL_COUNT_IF(!message, side->counts.handover_dropped)) {
@@ -174,6 +171,9 @@ static uint32_t target_of(const struct side *side, const struct mill_buf *frame)
     for (uint32_t i = 0; i < of->direct_count; i++) {
         uint32_t core = (uint32_t)key.local_port - of->direct[i];
         if (core < of->cores_count) {
+#ifdef MILL_MUTANT_DISTRIBUTE_WRONG_CORE
+            core = (core + 1) % of->cores_count;
+#endif
             return core;
         }
     }
