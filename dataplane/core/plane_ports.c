@@ -10,6 +10,11 @@
 
 #include "base/log_line.h"
 
+static_assert((int)MILL_THREAD_PORTS_MAX >= (int)MILL_CONFIG_PORTS_MAX &&
+                  (int)MILL_COUNTERS_PORTS_MAX >= (int)MILL_CONFIG_PORTS_MAX &&
+                  (int)MILL_CORE_MAKERS_MAX >= (int)MILL_CONFIG_PORTS_MAX + 1,
+              "room for every port that a configuration may name, and for kernel sockets");
+
 /* --- ports ----------------------------------------------------------------------------------- */
 
 static const struct mill_config_port *port_config(const struct mill_config *config,

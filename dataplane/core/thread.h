@@ -18,7 +18,7 @@
 #include "dataplane/store/store.h"
 
 enum {
-    MILL_THREAD_PORTS_MAX = 4,
+    MILL_THREAD_PORTS_MAX = 8,
 };
 
 struct mill_core_thread {
