@@ -47,6 +47,14 @@ static bool ends_with(const char *name, const char *end)
     return length >= end_length && strcmp(name + length - end_length, end) == 0;
 }
 
+/* A folder of a deleted topic, renamed: TOPIC-PARTITION.UNIQUE-delete, with 32 hexadecimal digits.
+ */
+static bool names_deleted(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && strspn(dot + 1, "0123456789abcdef") == 32 && strcmp(dot + 33, "-delete") == 0;
+}
+
 bool mill_log_dir_names_partition(const char *name)
 {
     const char *dash = strrchr(name, '-');
@@ -79,7 +87,7 @@ struct survey {
 static int survey_entry(void *context, const char *name)
 {
     struct survey *survey = context;
-    if (ends_with(name, "-delete")) {
+    if (names_deleted(name)) {
         char path[STORE_PATH_BYTES];
         snprintf(path, sizeof(path), "%s/%.*s", survey->path, STORE_NAME_MAX, name);
         int r = mill_store_tree_remove(survey->dirs->options.files, path);

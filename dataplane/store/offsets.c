@@ -116,17 +116,23 @@ static int parse(struct store_offsets *offsets, const struct checkpoint *checkpo
     if (sscanf(text, "%u %lu%n", &version, &announced, &used) != 2 || version != 0) {
         return 1;
     }
-    char *at = text + used;
+    char *at = text + used + strspn(text + used, " \n");
     for (unsigned long i = 0; i < announced; i++) {
+        /* Ended here: sscanf goes to the end of its text each time, which is long. */
+        char *end = strchr(at, '\n');
         char topic[MILL_LOG_NAME_MAX + 1];
         char name[STORE_NAME_MAX + 1];
         int partition;
         int64_t offset;
-        if (sscanf(at, " %249s %d %" SCNd64 "%n", topic, &partition, &offset, &used) != 3 ||
-            partition < 0 || offset < 0) {
+        if (!end) {
             return 1;
         }
-        at += used;
+        *end = '\0';
+        if (sscanf(at, "%249s %d %" SCNd64, topic, &partition, &offset) != 3 || partition < 0 ||
+            offset < 0) {
+            return 1;
+        }
+        at = end + 1;
         snprintf(name, sizeof(name), "%s-%d", topic, partition);
         struct store_offset *entry = mill_store_offset(offsets, name, true);
         if (!entry) {

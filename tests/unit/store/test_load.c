@@ -6,8 +6,12 @@
 #include "tests/unit/test.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
 
 #include "base/random.h"
+#include "dataplane/store/store_types.h"
 #include "tests/sim/disk_model.h"
 #include "tests/unit/log/fixture.h"
 
@@ -322,17 +326,55 @@ static void test_unknown_files_are_named_and_deletions_finished(void **state)
     fixture_close(&f, true);
     const struct mill_file_calls *calls = disk_model_calls(disk);
     make_file("/disk/logs/holiday.jpg");
+    assert_int_equal(calls->make_dir(disk, "/disk/logs/to-delete"), 0);
+    make_file("/disk/logs/to-delete/diary");
+    assert_int_equal(calls->make_dir(disk, "/disk/logs/old.copy-delete"), 0);
     assert_int_equal(
         calls->make_dir(disk, "/disk/logs/gone-0.0123456789abcdef0123456789abcdef-delete"), 0);
     make_file("/disk/logs/gone-0.0123456789abcdef0123456789abcdef-delete/00000000000000000000.log");
     reopen();
     check_producer(open_partition(), end);
-    assert_int_equal(f.said_count, 1);
+    assert_int_equal(f.said_count, 3);
     assert_true(fixture_was_said(&f, "store.unknown-file"));
+    assert_non_null(disk_model_bytes(disk, "/disk/logs/to-delete/diary", &size));
+    assert_int_equal(calls->sync_dir(disk, "/disk/logs/old.copy-delete"), 0);
     assert_non_null(disk_model_bytes(disk, "/disk/logs/holiday.jpg", &size));
     assert_int_equal(
         calls->sync_dir(disk, "/disk/logs/gone-0.0123456789abcdef0123456789abcdef-delete"),
         -ENOENT);
+    fixture_close(&f, true);
+    drop_log();
+}
+
+/* A start that reads the checkpoint of many partitions must not take minutes: the time is this
+ * process's own, so that a busy machine does not count. */
+static void test_large_checkpoint_is_read_in_linear_time(void **state)
+{
+    MILL_UNUSED(state);
+    enum { LINES = 200000, LINE_BYTES = 64 };
+    static const char path[] = "/disk/logs/recovery-point-offset-checkpoint";
+    const struct mill_file_calls *calls = disk_model_calls(disk);
+    int64_t end = make_log(8);
+    fixture_close(&f, true);
+    char *text = malloc((size_t)LINES * LINE_BYTES);
+    assert_non_null(text);
+    size_t size = (size_t)sprintf(text, "0\n%d\ntopic-a 0 %lld\n", LINES, (long long)end);
+    for (int i = 1; i < LINES; i++) {
+        size += (size_t)sprintf(text + size, "another-topic %d 1\n", i);
+    }
+    int file = calls->open(disk, path, MILL_FILE_WRITE | MILL_FILE_CREATE);
+    assert_true(file >= 0);
+    assert_int_equal(calls->truncate(disk, file, 0), 0);
+    assert_int_equal(mill_store_write_all(calls, file, text, (uint32_t)size, 0), 0);
+    assert_int_equal(calls->close(disk, file), 0);
+    free(text);
+    clock_t begun = clock();
+    reopen();
+    double seconds = (double)(clock() - begun) / CLOCKS_PER_SEC;
+    print_message("%d lines in %.3f s of CPU\n", LINES, seconds);
+    assert_true(seconds < 1.5);
+    assert_int_equal(f.said_count, 0);
+    check_producer(open_partition(), end);
     fixture_close(&f, true);
     drop_log();
 }
@@ -377,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_a_mark_that_lies_is_not_believed),
         cmocka_unit_test(test_damage_below_the_recovery_point_is_fenced),
         cmocka_unit_test(test_unknown_files_are_named_and_deletions_finished),
+        cmocka_unit_test(test_large_checkpoint_is_read_in_linear_time),
         cmocka_unit_test(test_snapshot_is_kafkas),
     };
     return cmocka_run_group_tests_name("loading", tests, NULL, NULL);
