@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,15 +79,20 @@ static int dir_make(struct mill_store *store, struct store_partition *partition)
     return r < 0 ? r : files->sync_dir(files->context, store->dirs->dirs[best].path);
 }
 
-static void random_name(const struct store_partition *partition, const char *suffix, char *ret,
-                        size_t capacity)
+/* TOPIC-PARTITION.ID-suffix. A long topic is cut, as Kafka does: a name has at most 255 bytes. */
+static void aside_name(const struct store_partition *partition, const char *suffix, char *ret,
+                       size_t capacity)
 {
     /* The topic id makes the name unique: it is never used again for another topic. */
     char hex[33];
+    char end[80];
     for (int i = 0; i < 16; i++) {
         snprintf(hex + 2 * i, 3, "%02x", partition->topic_id.b[i]);
     }
-    snprintf(ret, capacity, "%s.%s-%s", partition->path, hex, suffix);
+    int end_length = snprintf(end, sizeof(end), "-%d.%s-%s", partition->index, hex, suffix);
+    int dir_length = (int)(strrchr(partition->path, '/') - partition->path);
+    snprintf(ret, capacity, "%.*s/%.*s%s", dir_length, partition->path, NAME_MAX - end_length,
+             partition->topic, end);
 }
 
 int mill_store_dir_open(struct mill_store *store, struct store_partition *partition,
@@ -116,7 +122,7 @@ int mill_store_dir_open(struct mill_store *store, struct store_partition *partit
         }
         /* Files of a topic that is gone: kept under another name, for a person to look at. */
         char aside[STORE_PATH_BYTES];
-        random_name(partition, "stray", aside, sizeof(aside));
+        aside_name(partition, "stray", aside, sizeof(aside));
         r = files->rename(files->context, partition->path, aside);
         if (r < 0) {
             return r;
@@ -150,7 +156,7 @@ int mill_store_dir_remove(struct mill_store *store, struct store_partition *part
 {
     const struct mill_file_calls *files = store->calls;
     char aside[STORE_PATH_BYTES];
-    random_name(partition, "delete", aside, sizeof(aside));
+    aside_name(partition, "delete", aside, sizeof(aside));
     int r = files->rename(files->context, partition->path, aside);
     if (r < 0) {
         return r == -ENOENT ? 0 : r;

@@ -4,6 +4,7 @@
 #include "tests/unit/test.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include "tests/unit/log/fixture.h"
 
@@ -55,6 +56,34 @@ static void test_append_then_read_gives_the_same_bytes(void **state)
     fixture_close(&f, true);
     fixture_free(&f);
     free(m);
+}
+
+/* The longest name that a topic can have leaves no room for what a deletion adds to it. */
+static void test_topic_with_the_longest_name_is_deleted(void **state)
+{
+    char topic[MILL_LOG_NAME_MAX + 1];
+    char path[256];
+    struct mill_uuid id = {{9}};
+    struct mill_log_settings settings = fixture_settings();
+    struct mill_partition *partition = NULL;
+    static struct fixture f;
+    MILL_UNUSED(state);
+    fixture_make(&f, NULL);
+    fixture_open(&f);
+    memset(topic, 'x', MILL_LOG_NAME_MAX);
+    topic[MILL_LOG_NAME_MAX] = '\0';
+    for (int32_t index = 0; index < 2; index++) {
+        fixture_must(&f, mill_log_open(f.log, &id, topic, index, 3, &settings, &partition));
+        fixture_settle(&f);
+        assert_int_equal(mill_partition_state_of(partition), MILL_LOG_SERVING);
+        mill_log_delete(partition);
+        fixture_settle(&f);
+        snprintf(path, sizeof(path), "ls %s | grep -q xxx", f.log_dirs[0]);
+        assert_int_not_equal(system(path), 0);
+    }
+    assert_int_equal(f.gone, 2);
+    fixture_close(&f, true);
+    fixture_free(&f);
 }
 
 static void test_takeup_writes_what_the_files_lack(void **state)
@@ -135,6 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_append_then_read_gives_the_same_bytes),
+        cmocka_unit_test(test_topic_with_the_longest_name_is_deleted),
         cmocka_unit_test(test_takeup_writes_what_the_files_lack),
         cmocka_unit_test(test_open_waits_for_an_older_topic_of_the_name),
     };
