@@ -4,7 +4,9 @@
 fetches. Then the client is killed and comes back, and the data plane is killed and comes back, each several
 times under load: the link goes down and up with one log line each, counters of the port rise, no batch that
 was acknowledged is missing or changed, and the other listener answers all the while."""
+import glob
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -59,6 +61,9 @@ class Client:
     def kill(self):
         self.process.kill()
         self.process.wait()
+        pid = self.process.pid
+        for path in (f"/var/run/dpdk/mill-own-client-{pid}", *glob.glob(f"/dev/shm/millrace-ring-{pid}-*")):
+            shutil.rmtree(path, ignore_errors=True)
 
     def end(self):
         assert self.process.wait(timeout=4 * LIMIT_S) == 0, self.output()
