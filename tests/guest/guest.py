@@ -92,10 +92,11 @@ def check_cores(guest):
                             list(broker.listeners()) * 4)
         broker.wait_no_loans(RELEASE_S)
         status = broker.status()
-        for core in status["cores"]:
-            assert core["partitions"] > 0 and core["requests"] > 0, status["cores"]
-        ports = {port["name"]: (port["rx_queues"], port["tx_queues"]) for port in status["ports"]}
-        print(f"four cores, queues {ports}: {total} records through a kill, loans back")
+        assert all(core["partitions"] > 0 for core in status["cores"]), status["cores"]
+        # Eight connections fall on four cores as their hashes do.
+        assert sum(core["requests"] > 0 for core in status["cores"]) > 1, status["cores"]
+        assert sum(core["handed_over"] for core in status["cores"]) > 0, status["cores"]
+        print(f"four cores: {total} records through a kill, loans back")
 
 
 def check_link(guest):
@@ -199,7 +200,7 @@ LINES = {
 
 
 def main():
-    wanted = sys.argv[1:] or [name for name in LINES if name != "cores"]
+    wanted = sys.argv[1:] or list(LINES)
     begun = time.monotonic()
     guest = boot(extra=[WITHHELD, PAGES])
     print(f"the guest answers after {time.monotonic() - begun:.1f} s")
