@@ -11,9 +11,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/byteorder.h"
+
+enum {
+    HOLD_LOOK_US = 20000,
+    HOLD_LOOKS = 10000, /* 200 s: several times what a run takes */
+};
 
 uint8_t *mill_arena_base(const struct mill_arena *arena)
 {
@@ -247,8 +253,25 @@ uint32_t test_peer_take(int peer, uint8_t *ret_bytes, uint32_t max)
     return 0;
 }
 
-bool test_can_tap(void)
+/* Waits until no other run has namespaces of this name: two trees may be tested at once. The name
+ * is held until this process ends, however it ends, and leaves nothing. */
+static void namespaces_hold(const char *name)
 {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "%s", name);
+    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool held = false;
+    for (int i = 0; !held && i < HOLD_LOOKS; i++) {
+        held = bind(fd, (struct sockaddr *)&address, bytes) == 0;
+        usleep(held ? 0 : HOLD_LOOK_US);
+    }
+    MILL_ASSERT(held);
+}
+
+bool test_can_tap(const char *name)
+{
+    char probe[64];
     if (geteuid() != 0) {
         printf("skipped: needs root for TAP and namespaces\n");
         return false;
@@ -257,10 +280,12 @@ bool test_can_tap(void)
         printf("skipped: /dev/net/tun is not there\n");
         return false;
     }
-    if (test_run("ip netns add mill-port-probe") != 0) {
+    snprintf(probe, sizeof(probe), "mill-port-probe-%d", (int)getpid());
+    if (test_run("ip netns add %s", probe) != 0) {
         printf("skipped: ip netns add failed\n");
         return false;
     }
-    (void)test_run("ip netns del mill-port-probe");
+    (void)test_run("ip netns del %s", probe);
+    namespaces_hold(name);
     return true;
 }

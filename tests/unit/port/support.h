@@ -63,7 +63,8 @@ int test_peer_open(const char *netns, const char *iface);
 /* Next frame that the port sent, waiting up to a fifth of a second. ret: its bytes, 0: none. */
 uint32_t test_peer_take(int peer, uint8_t *ret_bytes, uint32_t max);
 
-/* Whether TAPs and namespaces can be made here; prints the reason when not. */
-bool test_can_tap(void);
+/* Whether TAPs and namespaces can be made here; prints the reason when not. Then namespaces of this
+ * name are this process's alone: once per process. */
+bool test_can_tap(const char *name);
 
 #endif

@@ -641,7 +641,7 @@ int main(void)
     struct mill_report report = {.text = ""};
     /* The driver keeps its buffers at each close, so that pools of closed ports stay. */
     const struct mill_eal_options eal = {.file_prefix = "mill-test-xdp", .memory_mb = 768};
-    can_run = test_can_tap();
+    can_run = test_can_tap(NIC);
     if (can_run && mill_eal_start(&eal, &report) < 0) {
         print_error("%s\n", report.text);
         return 1;

@@ -88,7 +88,7 @@ static void test_persistent_tap_outlives_kill_and_reopens(void **state)
     uint8_t frame[100] = {0};
     uint8_t got[2048];
     MILL_UNUSED(state);
-    if (!test_can_tap()) {
+    if (!test_can_tap(NETNS)) {
         skip();
     }
     (void)test_run("ip netns del " NETNS);

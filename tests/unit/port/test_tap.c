@@ -548,7 +548,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_two_queues_share_one_device, setup, teardown),
         cmocka_unit_test_setup_teardown(test_missing_things_are_named_with_remedy, setup, teardown),
     };
-    can_tap = test_can_tap();
+    can_tap = test_can_tap(NETNS);
     if (can_tap && test_eal_start("mill-test-tap") < 0) {
         return 1;
     }
