@@ -73,12 +73,12 @@ static int found_note(void *context, const char *name)
 {
     struct found *found = context;
     int64_t base = 0;
-    size_t length = strlen(name);
-    if (length > 8 && strcmp(name + length - 8, ".deleted") == 0) {
+    if (mill_store_name_ends(name, ".deleted")) {
         return deleted_remove(found, name);
     }
-    bool log = strlen(name) == 24 && strcmp(name + 20, ".log") == 0;
-    if (!log && (strlen(name) != 29 || strcmp(name + 20, ".snapshot") != 0)) {
+    size_t length = strlen(name);
+    bool log = length == 24 && mill_store_name_ends(name, ".log");
+    if (!log && (length != 29 || !mill_store_name_ends(name, ".snapshot"))) {
         return 0;
     }
     for (int i = 0; i < 20; i++) {

@@ -40,11 +40,11 @@ void mill_log_dirs_fence(struct mill_log_dirs *dirs, uint32_t dir, int error)
 
 /* --- what lies in a directory ---------------------------------------------------------------- */
 
-static bool ends_with(const char *name, const char *end)
+bool mill_store_name_ends(const char *name, const char *end)
 {
     size_t length = strlen(name);
     size_t end_length = strlen(end);
-    return length >= end_length && strcmp(name + length - end_length, end) == 0;
+    return length >= end_length && memcmp(name + length - end_length, end, end_length) == 0;
 }
 
 /* A folder of a deleted topic, renamed: TOPIC-PARTITION.UNIQUE-delete, with 32 hexadecimal digits.
@@ -74,8 +74,8 @@ static bool known_name(const char *name)
             return true;
         }
     }
-    return mill_log_dir_names_partition(name) || ends_with(name, "-stray") ||
-           ends_with(name, "-future") || ends_with(name, ".tmp");
+    return mill_log_dir_names_partition(name) || mill_store_name_ends(name, "-stray") ||
+           mill_store_name_ends(name, "-future") || mill_store_name_ends(name, ".tmp");
 }
 
 struct survey {

@@ -350,6 +350,7 @@ void mill_log_dirs_say(const struct mill_log_dirs *dirs, int level, const char *
                        const char *format, ...) MILL_PRINTF(4, 5);
 /* Nothing of this directory is acknowledged any more, by any store. Told once. */
 void mill_log_dirs_fence(struct mill_log_dirs *dirs, uint32_t dir, int error);
+bool mill_store_name_ends(const char *name, const char *end);
 /* TOPIC-PARTITION, as directories of partitions are called. */
 bool mill_log_dir_names_partition(const char *name);
 
