@@ -271,6 +271,11 @@ int mill_gate_install(struct mill_report *report)
 
 void mill_gate_stop(void)
 {
+    if (atomic_load_explicit(&gate.ended, memory_order_relaxed)) {
+        return;
+    }
+    /* For ever: a thread that is loose has come in by now, and none goes out again. */
+    mill_gate_lock();
     atomic_store_explicit(&gate.ended, true, memory_order_release);
     wake();
 }

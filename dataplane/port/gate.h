@@ -28,7 +28,8 @@ enum {
 /* Start-up, main thread: holds EAL's interrupt thread from now on. Once per process, later calls do
  * nothing. ret: 0, or negative with the reason. */
 int mill_gate_install(struct mill_report *report) MILL_WARN_UNUSED;
-/* Main thread, before EAL ends: the thread stays where it is. */
+/* Main thread, before EAL ends: waits for the thread to come in, where it stays. Nothing of this
+ * file may be called after it. */
 void mill_gate_stop(void);
 
 /* Main thread: no driver's handler runs from here to mill_gate_unlock. Makes it safe to create,
