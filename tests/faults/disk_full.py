@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The log directory's file system fills up: produce answers KAFKA_STORAGE_ERROR and nothing else, fetch goes
-on, through kills and a clean stop of the data plane as well, and when there is space again the same bytes
-are written and producing goes on. All that was acknowledged is read back, before and after a restart."""
+on, and when there is space again the same bytes are written and producing goes on, in the same process. Then
+it fills up again, through kills and a clean stop of the data plane, and goes on once more. All that was
+acknowledged is read back, before and after a restart."""
 import os
 import time
 
@@ -41,6 +42,26 @@ def read_back(client, acked):
         assert value(number) in records, f"record {number} at {offset}"
 
 
+def go_on(broker, acked):
+    """There is space again: refusals end, without a restart, and nothing is lost or given twice."""
+    pid = broker.pid("millraced")
+    with Client(broker.address("LOCAL"), timeout=FULL_S) as client:
+        read_back(client, acked)
+        deadline = time.monotonic() + BACK_S
+        more = len(acked) + 20
+        while len(acked) < more:
+            error, base, _, _ = client.produce("full", 0, batch([value(len(acked))]))
+            if error == 0:
+                acked.append(base)
+                continue
+            assert error == STORAGE_ERROR and time.monotonic() < deadline, error
+            assert len(acked) == more - 20, "refused again after it had gone on"
+            time.sleep(0.1)
+        assert acked == list(range(len(acked))), "an offset was lost or given twice"
+        read_back(client, acked)
+    assert broker.pid("millraced") == pid, "millraced was restarted"
+
+
 def still_full(broker, acked):
     with Client(broker.address("LOCAL"), timeout=FULL_S) as client:
         assert client.end_offset("full", 0)[2] == len(acked)
@@ -58,8 +79,9 @@ def main():
         os.makedirs(broker.log_dir)
         run("mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "mill-full", broker.log_dir)
         try:
-            ballast = os.path.join(broker.log_dir, "ballast")
-            run("fallocate", "-l", f"{size_mb // 2}m", ballast)
+            ballast = [os.path.join(broker.log_dir, f"ballast-{number}") for number in range(2)]
+            for path in ballast:
+                run("fallocate", "-l", f"{size_mb // 4}m", path)
             broker.start()
             broker.millrace("topic", "create", "full")
             acked = []
@@ -69,6 +91,10 @@ def main():
                 for _ in range(5):
                     assert client.produce("full", 0, batch([b"x"]))[0] == STORAGE_ERROR
                 read_back(client, acked)
+            os.unlink(ballast[0])
+            go_on(broker, acked)
+            with Client(broker.address("LOCAL"), timeout=FULL_S) as client:
+                produce_until_full(client, size_mb * 20, acked)
             # The data plane dies while it is full: its extents hold what the files could not take, and
             # it serves from them.
             for _ in range(pick(10, 2)):
@@ -79,25 +105,8 @@ def main():
             broker.start()
             still_full(broker, acked)
             assert "store.take-up.full" in broker.log_text(), "the files took everything"
-            os.unlink(ballast)
-            pid = broker.pid("millraced")
-            with Client(broker.address("LOCAL"), timeout=FULL_S) as client:
-                read_back(client, acked)
-                deadline = time.monotonic() + BACK_S
-                while True:
-                    error, base, _, _ = client.produce("full", 0, batch([value(len(acked))]))
-                    if error == 0:
-                        acked.append(base)
-                        break
-                    assert error == STORAGE_ERROR and time.monotonic() < deadline, error
-                    time.sleep(0.1)
-                for _ in range(20):
-                    error, base, _, _ = client.produce("full", 0, batch([value(len(acked))]))
-                    assert error == 0, error
-                    acked.append(base)
-                assert acked == list(range(len(acked))), "an offset was lost or given twice"
-                read_back(client, acked)
-            assert broker.pid("millraced") == pid, "millraced was restarted"
+            os.unlink(ballast[1])
+            go_on(broker, acked)
             assert broker.stop(timeout=30)[0] == 0
             broker.start()
             with Client(broker.address("LOCAL")) as client:
