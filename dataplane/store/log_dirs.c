@@ -169,6 +169,7 @@ int mill_log_dirs_open(const struct mill_log_dirs_options *options, struct mill_
     dirs->options = *options;
     dirs->count = options->count;
     pthread_mutex_init(&dirs->lock, NULL);
+    pthread_mutex_init(&dirs->writer, NULL);
     int r = 0;
     for (uint32_t i = 0; r == 0 && i < options->count; i++) {
         if (strlen(options->paths[i]) >= STORE_DIR_PATH_BYTES) {
@@ -203,7 +204,7 @@ static int dir_close(struct mill_log_dirs *dirs, struct store_dir *dir)
 {
     const struct mill_file_calls *files = dirs->options.files;
     int r = files->sync_all(files->context, dir->path);
-    r = r < 0 ? r : mill_store_offsets_write(files, dir);
+    r = r < 0 ? r : mill_store_offsets_write(dirs, dir);
 #ifdef MILL_MUTANT_STORE_NO_CLEAN_MARK
     return r;
 #endif
@@ -235,5 +236,6 @@ void mill_log_dirs_abandon(struct mill_log_dirs *dirs)
         mill_store_offsets_free(&dirs->dirs[i].offsets);
     }
     pthread_mutex_destroy(&dirs->lock);
+    pthread_mutex_destroy(&dirs->writer);
     free(dirs);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Offset checkpoints of a log directory in Kafka's text format (line 1 version 0, line 2 count,
  * then "topic partition offset"): up to which offset each partition is known to be synced, and
- * where its log starts. The caller holds the directories' lock, or is alone. */
+ * where its log starts. The table is under the directories' lock; the files have a writer at a
+ * time, which holds the lock only while it looks. */
 #include "dataplane/store/store_types.h"
 
 #include <errno.h>
@@ -43,6 +44,19 @@ static uint32_t hash_of(const char *name)
     return hash;
 }
 
+static void buckets_fill(struct store_offsets *offsets)
+{
+    if (offsets->capacity == 0) {
+        return;
+    }
+    memset(offsets->buckets, 0, offsets->capacity * sizeof(offsets->buckets[0]));
+    for (uint32_t i = 0; i < offsets->length; i++) {
+        uint32_t at = hash_of(offsets->entries[i].name) & (offsets->capacity - 1);
+        offsets->entries[i].next = offsets->buckets[at];
+        offsets->buckets[at] = i + 1;
+    }
+}
+
 static int grow(struct store_offsets *offsets)
 {
     uint32_t capacity = offsets->capacity ? offsets->capacity * 2 : BUCKETS_FIRST;
@@ -57,12 +71,7 @@ static int grow(struct store_offsets *offsets)
     }
     offsets->buckets = buckets;
     offsets->capacity = capacity;
-    memset(buckets, 0, capacity * sizeof(buckets[0]));
-    for (uint32_t i = 0; i < offsets->length; i++) {
-        uint32_t *bucket = &buckets[hash_of(entries[i].name) & (capacity - 1)];
-        entries[i].next = *bucket;
-        *bucket = i + 1;
-    }
+    buckets_fill(offsets);
     return 0;
 }
 
@@ -139,6 +148,7 @@ static int parse(struct store_offsets *offsets, const struct checkpoint *checkpo
             return -ENOMEM;
         }
         *field_of(entry, checkpoint) = offset;
+        entry->on_disk = true;
     }
     return at[strspn(at, " \n")] == '\0' ? 0 : 1;
 }
@@ -173,10 +183,9 @@ int mill_store_offsets_read(const struct mill_file_calls *files, struct store_di
 
 /* --- writing --------------------------------------------------------------------------------- */
 
-static int write_one(const struct mill_file_calls *files, struct store_dir *dir,
-                     const struct checkpoint *checkpoint)
+/* One file's text. ret: malloc'ed, NULL out of memory. */
+static char *format(struct store_offsets *offsets, const struct checkpoint *checkpoint)
 {
-    struct store_offsets *offsets = &dir->offsets;
     size_t capacity = 2 * LINE_NUMBERS_BYTES;
     uint32_t count = 0;
     for (uint32_t i = 0; i < offsets->length; i++) {
@@ -187,31 +196,90 @@ static int write_one(const struct mill_file_calls *files, struct store_dir *dir,
         }
     }
     char *text = malloc(capacity);
-    if (!text) {
-        return -ENOMEM;
-    }
-    size_t at = (size_t)snprintf(text, capacity, "0\n%u\n", count);
-    for (uint32_t i = 0; i < offsets->length; i++) {
+    size_t at = text ? (size_t)snprintf(text, capacity, "0\n%u\n", count) : 0;
+    for (uint32_t i = 0; text && i < offsets->length; i++) {
         struct store_offset *entry = &offsets->entries[i];
         const char *dash = strrchr(entry->name, '-');
         if (*field_of(entry, checkpoint) >= 0) {
+            entry->told = true;
             at += (size_t)snprintf(text + at, capacity - at, "%.*s %s %" PRId64 "\n",
                                    (int)(dash - entry->name), entry->name, dash + 1,
                                    *field_of(entry, checkpoint));
         }
     }
-    int r = mill_store_write_text(files, dir->path, checkpoint->name, text);
-    free(text);
-    return r;
+    return text;
 }
 
-int mill_store_offsets_write(const struct mill_file_calls *files, struct store_dir *dir)
+static bool is_empty(const struct store_offset *entry)
 {
+    return entry->recovery_point < 0 && entry->high_watermark < 0 && entry->start_offset < 0;
+}
+
+/* The files are as the table was: what they no longer name, nor we, goes. */
+static void written(struct store_offsets *offsets)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < offsets->length; i++) {
+        struct store_offset *entry = &offsets->entries[i];
+        entry->on_disk = entry->told;
+        if (is_empty(entry) && !entry->on_disk) {
+            free(entry->name);
+        } else {
+            offsets->entries[kept++] = *entry;
+        }
+    }
+    offsets->length = kept;
+    buckets_fill(offsets);
+}
+
+static int write_all(struct mill_log_dirs *dirs, struct store_dir *dir)
+{
+    const struct mill_file_calls *files = dirs->options.files;
     for (size_t i = 0; i < MILL_COUNT_OF(checkpoints); i++) {
-        int r = write_one(files, dir, &checkpoints[i]);
+        pthread_mutex_lock(&dirs->lock);
+        char *text = format(&dir->offsets, &checkpoints[i]);
+        pthread_mutex_unlock(&dirs->lock);
+        int r = text ? mill_store_write_text(files, dir->path, checkpoints[i].name, text) : -ENOMEM;
+        free(text);
         if (r < 0) {
             return r;
         }
     }
     return 0;
+}
+
+int mill_store_offsets_write(struct mill_log_dirs *dirs, struct store_dir *dir)
+{
+    pthread_mutex_lock(&dirs->writer);
+    pthread_mutex_lock(&dirs->lock);
+    bool changed = dir->offsets.changed;
+    dir->offsets.changed = false;
+    for (uint32_t i = 0; i < dir->offsets.length; i++) {
+        dir->offsets.entries[i].told = false;
+    }
+    pthread_mutex_unlock(&dirs->lock);
+    int r = changed ? write_all(dirs, dir) : 0;
+    pthread_mutex_lock(&dirs->lock);
+    if (r < 0) {
+        dir->offsets.changed = true;
+    } else if (changed) {
+        written(&dir->offsets);
+    }
+    pthread_mutex_unlock(&dirs->lock);
+    pthread_mutex_unlock(&dirs->writer);
+    return r;
+}
+
+int mill_store_offsets_forget(struct mill_log_dirs *dirs, struct store_dir *dir, const char *name,
+                              bool durable)
+{
+    pthread_mutex_lock(&dirs->lock);
+    struct store_offset *offset = mill_store_offset(&dir->offsets, name, false);
+    bool on_disk = offset && offset->on_disk;
+    if (offset) {
+        offset->recovery_point = offset->high_watermark = offset->start_offset = -1;
+        dir->offsets.changed = true;
+    }
+    pthread_mutex_unlock(&dirs->lock);
+    return on_disk && durable ? mill_store_offsets_write(dirs, dir) : 0;
 }

@@ -71,7 +71,16 @@ static int dir_make(struct mill_store *store, struct store_partition *partition)
     partition->dir = best;
     snprintf(partition->path, sizeof(partition->path), "%s/%s-%d", store->dirs->dirs[best].path,
              partition->topic, partition->index);
-    int r = files->make_dir(files->context, partition->path);
+    int r = 0;
+#ifndef MILL_MUTANT_STORE_OLD_POINTS
+    /* What a checkpoint says of an earlier topic of this name is not this one's. */
+    r = mill_store_offsets_forget(store->dirs, &store->dirs->dirs[best],
+                                  strrchr(partition->path, '/') + 1, true);
+    if (r < 0) {
+        return r;
+    }
+#endif
+    r = files->make_dir(files->context, partition->path);
     if (r < 0 && r != -EEXIST) {
         return r;
     }

@@ -12,7 +12,8 @@
 
 #include "base/log_line.h"
 
-static const char *const suffixes[] = {"log", "index", "timeindex", "snapshot"};
+/* The log last: while it is there, a segment is, and what lacks is made anew. */
+static const char *const suffixes[] = {"index", "timeindex", "snapshot", "log"};
 
 /* A segment whose files were renamed. */
 struct store_deleted {

@@ -439,6 +439,7 @@ static bool offsets_note(struct mill_store *store, struct store_partition *parti
     struct store_offset *offset =
         mill_store_offset(&dir->offsets, strrchr(partition->path, '/') + 1, true);
     if (offset) {
+        dir->offsets.changed = true;
         offset->recovery_point = partition->synced_offset;
         offset->high_watermark = partition->written_offset;
         offset->start_offset = partition->start_offset > partition->segments[0].base_offset
@@ -447,18 +448,6 @@ static bool offsets_note(struct mill_store *store, struct store_partition *parti
     }
     pthread_mutex_unlock(&store->dirs->lock);
     return offset != NULL;
-}
-
-static void offsets_forget(struct mill_store *store, const struct store_partition *partition)
-{
-    struct store_dir *dir = &store->dirs->dirs[partition->dir];
-    pthread_mutex_lock(&store->dirs->lock);
-    struct store_offset *offset =
-        mill_store_offset(&dir->offsets, strrchr(partition->path, '/') + 1, false);
-    if (offset) {
-        offset->recovery_point = offset->high_watermark = offset->start_offset = -1;
-    }
-    pthread_mutex_unlock(&store->dirs->lock);
 }
 
 bool mill_store_is_whole(const struct mill_store *store, const struct store_partition *partition)
@@ -478,14 +467,12 @@ static void checkpoint_run(struct mill_store *store, struct mill_now now)
             MILL_UNUSED(noted); /* an older point stands: more is walked */
         }
     }
-    pthread_mutex_lock(&store->dirs->lock);
     for (uint32_t i = 0; i < store->dirs->count; i++) {
-        int r = mill_store_offsets_write(store->calls, &store->dirs->dirs[i]);
+        int r = mill_store_offsets_write(store->dirs, &store->dirs->dirs[i]);
         if (r < 0 && !passing(r)) {
             mill_log_dirs_fence(store->dirs, i, r);
         }
     }
-    pthread_mutex_unlock(&store->dirs->lock);
 }
 
 static void take_trim(struct mill_store *store, struct store_partition *partition,
@@ -515,7 +502,10 @@ static void take_delete(struct mill_store *store, struct store_partition *partit
     }
 #ifndef MILL_MUTANT_STORE_DELETE_KEPT
     if (partition->path[0] && partition->loaded && partition->status == 0) {
-        offsets_forget(store, partition);
+        int forgotten = mill_store_offsets_forget(store->dirs, &store->dirs->dirs[partition->dir],
+                                                  strrchr(partition->path, '/') + 1, false);
+        MILL_UNUSED(forgotten); /* nothing was written */
+        mill_store_points_moved(store);
         r = mill_store_dir_remove(store, partition);
     }
 #endif

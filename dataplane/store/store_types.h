@@ -130,6 +130,8 @@ struct store_offset {
     int64_t recovery_point; /* everything below is synced */
     int64_t high_watermark;
     int64_t start_offset; /* where it is above the first segment's */
+    bool on_disk;         /* a file names it */
+    bool told;            /* in the files being written */
 };
 
 struct store_offsets {
@@ -137,6 +139,7 @@ struct store_offsets {
     uint32_t length;
     uint32_t capacity;
     uint32_t *buckets;
+    bool changed; /* since the files were written */
 };
 
 struct store_dir {
@@ -150,7 +153,8 @@ struct mill_log_dirs {
     struct mill_log_dirs_options options;
     struct store_dir dirs[STORE_DIRS_MAX];
     uint32_t count;
-    pthread_mutex_t lock; /* of the offsets and their files */
+    pthread_mutex_t lock;   /* of the offsets */
+    pthread_mutex_t writer; /* of their files; taken before lock */
     _Atomic uint32_t fences;
 };
 
@@ -363,8 +367,12 @@ void mill_store_offsets_free(struct store_offsets *offsets);
 /* ret: 0; 1 a file is damaged, what was readable of it was taken; -errno. */
 int mill_store_offsets_read(const struct mill_file_calls *files,
                             struct store_dir *dir) MILL_WARN_UNUSED;
-int mill_store_offsets_write(const struct mill_file_calls *files,
-                             struct store_dir *dir) MILL_WARN_UNUSED;
+/* Writes the files when the table changed since. ret: 0, -errno. */
+int mill_store_offsets_write(struct mill_log_dirs *dirs, struct store_dir *dir) MILL_WARN_UNUSED;
+/* The partition is gone, or about to begin anew under the same name; durable: then no file may name
+ * it any more, for its offsets would be taken for the new one's. ret: 0, -errno of the write. */
+int mill_store_offsets_forget(struct mill_log_dirs *dirs, struct store_dir *dir, const char *name,
+                              bool durable) MILL_WARN_UNUSED;
 
 /* --- prepare.c ----------------------------------------------------------------------------------
  */

@@ -402,7 +402,9 @@ void disk_model_crash(struct disk_model *disk)
         }
         uint64_t kept = MILL_MIN(entry->synced_size, entry->size);
         uint64_t later = entry->size - kept;
-        memcpy(entry->bytes, kept ? entry->synced : entry->bytes, kept);
+        if (kept > 0) {
+            memcpy(entry->bytes, entry->synced, kept);
+        }
         entry->size = kept + (later ? mill_random_below(&disk->random, (uint32_t)later + 1) : 0);
     }
     memset(disk->files, 0xff, sizeof(disk->files));

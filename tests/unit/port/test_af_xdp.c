@@ -618,6 +618,14 @@ static void test_foreign_program_is_refused_and_stays(void **state)
     }
 }
 
+/* LeakSanitizer: the driver and libxdp give their sockets' and programs' memory up only with the
+ * process, at each of the ports opened here. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libbpf.so\nleak:libxdp.so\n";
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {

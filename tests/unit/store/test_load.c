@@ -308,6 +308,33 @@ static void test_damage_below_the_recovery_point_is_fenced(void **state)
     }
 }
 
+/* A topic is deleted and made again under its name, then the process is killed: what the checkpoint
+ * said of the first one's longer log is not held against the second. */
+static void test_checkpoint_of_an_earlier_topic_is_forgotten(void **state)
+{
+    MILL_UNUSED(state);
+    make_log(9);
+    fixture_step(&f, 61000);
+    fixture_settle(&f);
+    mill_log_delete(mill_log_at(f.log, 0));
+    fixture_settle(&f);
+    assert_int_equal(f.gone, 1);
+    struct mill_partition *partition = open_partition();
+    m->sequence = 0;
+    for (int i = 0; i < 3; i++) {
+        maker_build(m, 1);
+        maker_must(&f, partition, m);
+        m->sequence++;
+    }
+    fixture_settle(&f);
+    fixture_close(&f, false);
+    reopen();
+    assert_int_equal(mill_partition_end(open_partition()), 3);
+    assert_false(fixture_was_said(&f, "store.damaged"));
+    fixture_close(&f, true);
+    drop_log();
+}
+
 /* --- what lies about -------------------------------------------------------------------------- */
 
 static void make_file(const char *path)
@@ -353,8 +380,8 @@ static void test_large_checkpoint_is_read_in_linear_time(void **state)
     MILL_UNUSED(state);
     enum { LINES = 200000, LINE_BYTES = 64 };
     static const char path[] = "/disk/logs/recovery-point-offset-checkpoint";
-    const struct mill_file_calls *calls = disk_model_calls(disk);
     int64_t end = make_log(8);
+    const struct mill_file_calls *calls = disk_model_calls(disk);
     fixture_close(&f, true);
     char *text = malloc((size_t)LINES * LINE_BYTES);
     assert_non_null(text);
@@ -418,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_whatever_can_be_made_anew_is),
         cmocka_unit_test(test_a_mark_that_lies_is_not_believed),
         cmocka_unit_test(test_damage_below_the_recovery_point_is_fenced),
+        cmocka_unit_test(test_checkpoint_of_an_earlier_topic_is_forgotten),
         cmocka_unit_test(test_unknown_files_are_named_and_deletions_finished),
         cmocka_unit_test(test_large_checkpoint_is_read_in_linear_time),
         cmocka_unit_test(test_snapshot_is_kafkas),
