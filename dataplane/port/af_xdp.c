@@ -238,6 +238,12 @@ static int program_path(char *path, size_t size_bytes, struct mill_report *repor
                      "/millrace/bpf; install again, or give xdp_prog=FILE");
 }
 
+/* Cut at the end of args, which the caller sees by its being full. */
+static void argument_add(char *args, size_t size_bytes, const char *text)
+{
+    strncat(args, text, size_bytes - strlen(args) - 1);
+}
+
 int mill_port_xdp_arguments(struct mill_port *port, char *args, size_t size_bytes,
                             struct mill_report *report)
 {
@@ -250,17 +256,22 @@ int mill_port_xdp_arguments(struct mill_port *port, char *args, size_t size_byte
             return code;
         }
         snprintf(text, sizeof(text), ",xdp_prog=%s", path);
-        strncat(args, text, size_bytes - strlen(args) - 1);
+        argument_add(args, size_bytes, text);
     }
     if (!mill_port_argument(port->options.device, "queue_count", value, sizeof(value))) {
         snprintf(text, sizeof(text), ",queue_count=%u", port->options.queues_max);
-        strncat(args, text, size_bytes - strlen(args) - 1);
+        argument_add(args, size_bytes, text);
     }
     /* With the driver's default of 64 a sleeping core sees a frame only when the next one comes;
      * without any, a zero-copy card that starves may stall a core that polls. */
     if (!mill_port_argument(port->options.device, "busy_budget", value, sizeof(value))) {
-        strncat(args, port->options.busy ? ",busy_budget=64" : ",busy_budget=0",
-                size_bytes - strlen(args) - 1);
+        argument_add(args, size_bytes, port->options.busy ? ",busy_budget=64" : ",busy_budget=0");
+    }
+    if (strlen(args) + 1 == size_bytes) {
+        return mill_fail(report, -ENAMETOOLONG,
+                         "port %s: the arguments of its device are too long with what is added: "
+                         "shorten dpdk.port.%s.device",
+                         port->options.name, port->options.name);
     }
     return 0;
 }

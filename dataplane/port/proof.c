@@ -221,7 +221,9 @@ static bool ping(struct proof *proof, const struct mill_ref *pieces, uint16_t co
                 memcpy(frame->header + frame->header_bytes, proof->sent, proof->sent_bytes);
                 frame->header_bytes += proof->sent_bytes;
             }
-            memcpy(frame->pieces, pieces, count * sizeof(pieces[0]));
+            if (count > 0) {
+                memcpy(frame->pieces, pieces, count * sizeof(pieces[0]));
+            }
             frame->pieces_count = count;
             frame->pieces_bytes = count > 0 ? proof->sent_bytes : 0;
             transmit(proof, frame);
