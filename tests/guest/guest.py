@@ -144,7 +144,9 @@ def check_numa(guest):
     with GuestBroker(guest, settings=settings) as broker:
         broker.start()
         broker.millrace("topic", "create", "near", "-p", "8")
-        broker.kcat(broker.admin, "-P", "-t", "near", input="".join(f"{i}\n" for i in range(4000)))
+        # Each record to a partition by chance: by default a client stays with one for a while.
+        broker.kcat(broker.admin, "-P", "-t", "near", "-X", "sticky.partitioning.linger.ms=0",
+                    input="".join(f"{i}\n" for i in range(4000)))
         text = guest.check(f"/extra/{os.path.basename(PAGES)} {broker.pid('millraced')}")
     files = [line.split() for line in text.splitlines() if line.startswith("file")]
     assert sorted(line[3] for line in files) == ["0", "1"], text
