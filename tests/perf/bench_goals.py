@@ -3,10 +3,10 @@
 """Goal: Millrace is as much faster than Apache Kafka 4.4, and as near to the wire, as was promised.
 
 Method: the benchmarks of scripts/bench; each goal compares medians of runs that took turns in this very test.
-What else the machine does meets all subjects, but not at the same moment: in the default run a goal may be
+What else the machine does meets all subjects, but not at the same moment: in the reduced run a goal may be
 met by the best pair of runs that stood side by side, or in a second try; full asks it of the medians of five
 rounds. The last line tells which goals were missed. One that docs/performance.md explains as missed on
-some machines does not fail the default run; it fails full."""
+some machines does not fail the reduced run; it fails full."""
 import collections
 import os
 import shutil
