@@ -152,6 +152,7 @@
 
 #define MILL_CONTROLLER_COUNTERS(X)                                                                \
     X(topics_created, "topics created")                                                            \
+    X(topics_altered, "times a topic got other settings")                                          \
     X(topics_deleted, "topics deleted")                                                            \
     X(topics_gone, "deleted topics whose files are gone")                                          \
     X(topics_full, "topics refused: as many as there may be")                                      \

@@ -64,6 +64,20 @@ static const struct cli_option create_options[] = {
     OPTION_CLIENT,
 };
 static const struct cli_option topic_options[] = {OPTION_BROKER, OPTION_OUTPUT, OPTION_CLIENT};
+static const struct cli_option alter_options[] = {
+    OPTION_BROKER,
+    {"--config", "KEY=VALUE", "setting of the topic; may be repeated"},
+    {"--default", "KEY", "setting to be the broker's again; may be repeated"},
+    OPTION_OUTPUT,
+    OPTION_CLIENT,
+};
+static const struct cli_option trim_options[] = {
+    OPTION_BROKER,
+    {"-p", "PARTITION", "one partition (all)"},
+    {"--before", "OFFSET|end", "records below it are removed"},
+    OPTION_OUTPUT,
+    OPTION_CLIENT,
+};
 static const struct cli_option delete_options[] = {
     OPTION_BROKER,
     {"--if-exists", NULL, "a missing topic is no failure"},
@@ -204,6 +218,10 @@ static const struct cli_command commands[] = {
     {"topic list", "", "names of the topics", OPTIONS(topic_options), cli_topic_list},
     {"topic describe", "NAME...", "partitions and settings of topics", OPTIONS(topic_options),
      cli_topic_describe},
+    {"topic alter", "NAME...", "change settings of topics", OPTIONS(alter_options),
+     cli_topic_alter},
+    {"topic trim", "NAME...", "remove the oldest records of topics", OPTIONS(trim_options),
+     cli_topic_trim},
     {"topic delete", "NAME...", "delete topics", OPTIONS(delete_options), cli_topic_delete},
     {"produce", "", "write a record per line of standard input", OPTIONS(produce_options),
      cli_produce},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* millrace topic: creation, list, description and deletion through the Kafka protocol. */
+/* millrace topic: creation, list, description, other settings, trimming and deletion through the
+ * Kafka protocol. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -326,5 +327,258 @@ int cli_topic_describe(const struct cli_call *call)
     if (client) {
         rd_kafka_destroy(client);
     }
+    return code;
+}
+
+/* --- alter ---------------------------------------------------------------------------------------
+ */
+
+/* What a topic is to have: its own settings as they are, then those of the call. AlterConfigs takes
+ * the whole set, which every broker knows; two alterations at once may lose one. */
+static int alter_resource(const struct cli_call *call, rd_kafka_t *client,
+                          rd_kafka_ConfigResource_t *resource, const char *topic)
+{
+    char key[CLIENT_TEXT_BYTES];
+    const char *text;
+    size_t index;
+    const json_t *entry;
+    json_t *settings = settings_json(client, topic);
+    if (!settings) {
+        return CLI_FAILED;
+    }
+    json_t *wanted = json_object();
+    json_array_foreach(settings, index, entry)
+    {
+        if (strcmp(json_string_value(json_object_get(entry, "source")), "topic") == 0) {
+            json_object_set(wanted, json_string_value(json_object_get(entry, "name")),
+                            json_object_get(entry, "value"));
+        }
+    }
+    json_decref(settings);
+    for (uint32_t i = 0; (text = cli_value_at(call, "--config", i)); i++) {
+        const char *equals = strchr(text, '=');
+        snprintf(key, sizeof(key), "%.*s", (int)(equals - text), text);
+        json_object_set_new(wanted, key, json_string(equals + 1));
+    }
+    for (uint32_t i = 0; (text = cli_value_at(call, "--default", i)); i++) {
+        json_object_del(wanted, text);
+    }
+    json_t *value;
+    json_object_foreach(wanted, text, value)
+    {
+        rd_kafka_ConfigResource_set_config(resource, text, json_string_value(value));
+    }
+    json_decref(wanted);
+    return CLI_OK;
+}
+
+/* ret: exit code of one resource's answer. */
+static int alter_result(rd_kafka_event_t *event, const char *topic)
+{
+    size_t count;
+    const rd_kafka_ConfigResource_t **results =
+        rd_kafka_AlterConfigs_result_resources(rd_kafka_event_AlterConfigs_result(event), &count);
+    for (size_t i = 0; i < count; i++) {
+        rd_kafka_resp_err_t error = rd_kafka_ConfigResource_error(results[i]);
+        const char *text = rd_kafka_ConfigResource_error_string(results[i]);
+        if (error) {
+            return cli_fail(CLI_FAILED, "%s: %s (%s)", topic, text ? text : rd_kafka_err2str(error),
+                            rd_kafka_err2name(error));
+        }
+    }
+    return CLI_OK;
+}
+
+static int alter_one(const struct cli_call *call, rd_kafka_t *client, const char *topic)
+{
+    rd_kafka_ConfigResource_t *resource =
+        rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic);
+    int code = alter_resource(call, client, resource, topic);
+    if (code == CLI_OK) {
+        rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
+        rd_kafka_AlterConfigs(client, &resource, 1, NULL, queue);
+        rd_kafka_event_t *event = await(queue);
+        code = event ? alter_result(event, topic) : CLI_FAILED;
+        if (event) {
+            rd_kafka_event_destroy(event);
+        }
+        rd_kafka_queue_destroy(queue);
+    }
+    rd_kafka_ConfigResource_destroy(resource);
+    return code;
+}
+
+static bool is_named(const struct cli_call *call, const char *name)
+{
+    const char *text;
+    size_t length = strlen(name);
+    for (uint32_t i = 0; (text = cli_value_at(call, "--config", i)); i++) {
+        if (strncmp(text, name, length) == 0 && text[length] == '=') {
+            return true;
+        }
+    }
+    for (uint32_t i = 0; (text = cli_value_at(call, "--default", i)); i++) {
+        if (strcmp(text, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Rows of what the call named, as the broker tells it now. */
+static void alter_rows(const struct cli_call *call, rd_kafka_t *client, const char *topic,
+                       json_t *rows)
+{
+    json_t *settings = settings_json(client, topic);
+    size_t index;
+    json_t *entry;
+    json_array_foreach(settings, index, entry)
+    {
+        if (is_named(call, json_string_value(json_object_get(entry, "name")))) {
+            json_object_set_new(entry, "topic", json_string(topic));
+            json_array_append(rows, entry);
+        }
+    }
+    json_decref(settings);
+}
+
+int cli_topic_alter(const struct cli_call *call)
+{
+    static const char *const columns[] = {"topic", "name", "value", "source", NULL};
+    const char *text = NULL;
+    bool json;
+    int code;
+    for (uint32_t i = 0; (text = cli_value_at(call, "--config", i)); i++) {
+        const char *equals = strchr(text, '=');
+        if (!equals || equals == text || equals - text >= CLIENT_TEXT_BYTES) {
+            return cli_fail(CLI_USAGE, "option --config needs KEY=VALUE, not \"%s\"", text);
+        }
+    }
+    if (!cli_value(call, "--config", NULL) && !cli_value(call, "--default", NULL)) {
+        return cli_fail(CLI_USAGE, "give --config KEY=VALUE or --default KEY");
+    }
+    if (cli_wants_json(call, &json) < 0) {
+        return CLI_USAGE;
+    }
+    rd_kafka_t *client = client_open(call, RD_KAFKA_PRODUCER, NULL, &code);
+    if (!client) {
+        return code;
+    }
+    json_t *rows = json_array();
+    for (uint32_t i = 0; i < call->operands_count; i++) {
+        int one = alter_one(call, client, call->operands[i]);
+        code = one == CLI_OK ? code : one;
+        if (one == CLI_OK) {
+            alter_rows(call, client, call->operands[i], rows);
+        }
+    }
+    if (json) {
+        table_json(rows);
+    } else {
+        table_print(rows, columns);
+    }
+    json_decref(rows);
+    rd_kafka_destroy(client);
+    return code;
+}
+
+/* --- trim ----------------------------------------------------------------------------------------
+ */
+
+/* Adds the partitions that are to be cut. ret: false after cli_fail. */
+static bool trim_add(rd_kafka_t *client, const char *topic, int64_t only, int64_t offset,
+                     rd_kafka_topic_partition_list_t *list)
+{
+    const struct rd_kafka_metadata *metadata = client_metadata(client, topic);
+    if (!metadata) {
+        return false;
+    }
+    const struct rd_kafka_metadata_topic *found = &metadata->topics[0];
+    bool there = metadata->topic_cnt == 1 && !found->err;
+    bool any = false;
+    for (int i = 0; there && i < found->partition_cnt; i++) {
+        int32_t id = found->partitions[i].id;
+        if (only < 0 || id == only) {
+            rd_kafka_topic_partition_list_add(list, topic, id)->offset = offset;
+            any = true;
+        }
+    }
+    rd_kafka_metadata_destroy(metadata);
+    if (!any) {
+        cli_fail(CLI_FAILED, "%s: there is no such topic or partition", topic);
+    }
+    return any;
+}
+
+/* Rows of the answer. ret: exit code. */
+static int trim_rows(const rd_kafka_topic_partition_list_t *list, json_t *rows)
+{
+    int code = CLI_OK;
+    for (int i = 0; i < list->cnt; i++) {
+        const rd_kafka_topic_partition_t *part = &list->elems[i];
+        if (part->err) {
+            code = cli_fail(CLI_FAILED, "%s partition %d: %s (%s)", part->topic, part->partition,
+                            rd_kafka_err2str(part->err), rd_kafka_err2name(part->err));
+        } else {
+            json_array_append_new(rows,
+                                  json_pack("{s:s, s:i, s:I}", "topic", part->topic, "partition",
+                                            part->partition, "start", (json_int_t)part->offset));
+        }
+    }
+    return code;
+}
+
+static int trim(rd_kafka_t *client, const rd_kafka_topic_partition_list_t *list, json_t *rows)
+{
+    rd_kafka_DeleteRecords_t *records = rd_kafka_DeleteRecords_new(list);
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
+    rd_kafka_DeleteRecords(client, &records, 1, NULL, queue);
+    rd_kafka_event_t *event = await(queue);
+    int code = CLI_FAILED;
+    if (event) {
+        code = trim_rows(
+            rd_kafka_DeleteRecords_result_offsets(rd_kafka_event_DeleteRecords_result(event)),
+            rows);
+        rd_kafka_event_destroy(event);
+    }
+    rd_kafka_queue_destroy(queue);
+    rd_kafka_DeleteRecords_destroy(records);
+    return code;
+}
+
+int cli_topic_trim(const struct cli_call *call)
+{
+    static const char *const columns[] = {"topic", "partition", "start", NULL};
+    const char *before = cli_value(call, "--before", NULL);
+    int64_t offset = RD_KAFKA_OFFSET_END;
+    int64_t only;
+    bool json;
+    int code;
+    if (!before) {
+        return cli_fail(CLI_USAGE, "give --before OFFSET, or --before end");
+    }
+    if (cli_number(call, "-p", -1, 0, INT32_MAX, &only) < 0 || cli_wants_json(call, &json) < 0 ||
+        (strcmp(before, "end") != 0 &&
+         cli_number(call, "--before", 0, 0, INT64_MAX, &offset) < 0)) {
+        return CLI_USAGE;
+    }
+    rd_kafka_t *client = client_open(call, RD_KAFKA_PRODUCER, NULL, &code);
+    if (!client) {
+        return code;
+    }
+    json_t *rows = json_array();
+    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(16);
+    for (uint32_t i = 0; i < call->operands_count && code == CLI_OK; i++) {
+        code = trim_add(client, call->operands[i], only, offset, list) ? CLI_OK : CLI_FAILED;
+    }
+    code = code == CLI_OK ? trim(client, list, rows) : code;
+    if (json) {
+        table_json(rows);
+    } else if (json_array_size(rows) > 0) {
+        table_print(rows, columns);
+    }
+    json_decref(rows);
+    rd_kafka_topic_partition_list_destroy(list);
+    rd_kafka_destroy(client);
     return code;
 }

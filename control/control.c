@@ -585,6 +585,9 @@ int mill_control_step(struct mill_control *control, const struct mill_now *now,
     } else {
         control->again_ns = now_ns + AGAIN_NS;
     }
+    if (control->controller.unpublished) {
+        next_ns = MILL_MIN(next_ns, now_ns + AGAIN_NS);
+    }
     ring_bells(control);
     publish(control);
     *ret_next_ns = more ? now_ns : next_ns;

@@ -21,7 +21,7 @@
 
 enum {
     MILL_MAP_MAGIC = 0x4d4c4d50, /* "MLMP" */
-    MILL_MAP_VERSION = 2,
+    MILL_MAP_VERSION = 3,
     MILL_TOPIC_NAME_MAX = 249,
     MILL_MAP_CORES_MAX = 64,
     MILL_MAP_REPLICAS_MAX = 16,
@@ -45,13 +45,18 @@ struct mill_topic_settings {
     int64_t retention_ms;
     int64_t retention_bytes;
     int64_t file_delete_delay_ms;
+    int64_t delete_retention_ms;
+    int64_t min_compaction_lag_ms;
+    int64_t max_compaction_lag_ms;
+    int32_t min_cleanable_ppm; /* min.cleanable.dirty.ratio, parts per million */
+    uint32_t reserved;
     uint8_t append_time; /* message.timestamp.type = LogAppendTime */
     uint8_t compact;     /* cleanup.policy contains compact */
     uint8_t delete_old;  /* cleanup.policy contains delete */
     uint8_t compression; /* 255: producer; else enum mill_codec */
-    uint32_t reserved;
+    uint32_t reserved2;
 };
-static_assert(sizeof(struct mill_topic_settings) == 96, "shared layout");
+static_assert(sizeof(struct mill_topic_settings) == 128, "shared layout");
 
 enum {
     MILL_TOPIC_INTERNAL = 1u << 0,
@@ -83,7 +88,7 @@ struct mill_map_topic {
     char name[MILL_TOPIC_NAME_MAX + 7]; /* terminated; 256 keeps what follows aligned */
     struct mill_map_partition partitions[];
 };
-static_assert(sizeof(struct mill_map_topic) == 384, "shared layout");
+static_assert(sizeof(struct mill_map_topic) == 416, "shared layout");
 
 struct mill_map_endpoint {
     char listener[MILL_LISTENER_NAME_BYTES];

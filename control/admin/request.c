@@ -93,6 +93,12 @@ void mill_admin_begin(struct mill_controller *controller, struct mill_admin_requ
     case MILL_API_KEY_DESCRIBE_CONFIGS:
         mill_describe_configs(controller, request, &at);
         break;
+    case MILL_API_KEY_ALTER_CONFIGS:
+        mill_alter_configs(controller, request, &at);
+        break;
+    case MILL_API_KEY_INCREMENTAL_ALTER_CONFIGS:
+        mill_incremental_alter_configs(controller, request, &at);
+        break;
     default:
         mill_admin_close(request); /* a core's own API has no business here */
         break;

@@ -68,6 +68,10 @@ void mill_delete_topics(struct mill_controller *controller, struct mill_admin_re
                         struct mill_cursor *at);
 void mill_describe_configs(struct mill_controller *controller, struct mill_admin_request *request,
                            struct mill_cursor *at);
+void mill_alter_configs(struct mill_controller *controller, struct mill_admin_request *request,
+                        struct mill_cursor *at);
+void mill_incremental_alter_configs(struct mill_controller *controller,
+                                    struct mill_admin_request *request, struct mill_cursor *at);
 void mill_find_coordinator(struct mill_admin_request *request, struct mill_cursor *at);
 void mill_admin_metadata_begin(struct mill_controller *controller,
                                struct mill_admin_request *request, struct mill_cursor *at);

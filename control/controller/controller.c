@@ -226,38 +226,66 @@ static void place(const struct mill_controller *controller, struct mill_topic *t
     }
 }
 
-static bool check_configs(struct mill_create *item, struct mill_pool *pool)
+/* ret: 0, -EINVAL with the reason. */
+static int config_check(const struct mill_meta_config *config, struct mill_report *report)
 {
-    struct mill_report report = {0};
-    for (uint32_t i = 0; i < item->configs_count; i++) {
-        const char *name = item->configs[i].name;
-        const char *value = item->configs[i].value;
-        enum mill_key key = mill_key_find(MILL_SCOPE_TOPIC, name);
-        if (key == MILL_KEY_COUNT) {
-            const char *near = mill_key_nearest(MILL_SCOPE_TOPIC, name);
-            refuse(item, MILL_KERR_INVALID_CONFIG,
-                   mill_pool_text(pool, "unknown topic setting %s%s%s%s", name,
-                                  near ? ", did you mean " : "", near ? near : "",
-                                  near ? "?" : ""));
-            return false;
+    enum mill_key key = mill_key_find(MILL_SCOPE_TOPIC, config->name);
+    if (key == MILL_KEY_COUNT) {
+        const char *near = mill_key_nearest(MILL_SCOPE_TOPIC, config->name);
+        return mill_fail(report, -EINVAL, "unknown topic setting %s%s%s%s", config->name,
+                         near ? ", did you mean " : "", near ? near : "", near ? "?" : "");
+    }
+    if (!config->value) {
+        return mill_fail(report, -EINVAL, "null is no value for topic setting %s", config->name);
+    }
+    int rc = mill_key_check(key, config->value, report);
+    return rc < 0
+               ? mill_fail_in(report, rc, "invalid value %s for topic setting %s: ", config->value,
+                              config->name)
+               : 0;
+}
+
+/* Gives a topic its settings, checked each for itself and together; fills the record's. ret: 0;
+ * -EINVAL with the reason, -ENOMEM. */
+static int configs_set(const struct mill_controller *controller, struct mill_topic *topic,
+                       const struct mill_meta_config *configs, uint32_t configs_count,
+                       struct mill_report *report)
+{
+    for (uint32_t i = 0; i < configs_count; i++) {
+        int rc = config_check(&configs[i], report);
+        if (rc < 0) {
+            return rc;
         }
-        if (!value) {
-            refuse(item, MILL_KERR_INVALID_CONFIG,
-                   mill_pool_text(pool, "null is no value for topic setting %s", name));
-            return false;
-        }
-        if (mill_key_check(key, value, &report) < 0) {
-            refuse(item, MILL_KERR_INVALID_CONFIG,
-                   mill_pool_text(pool, "invalid value %s for topic setting %s: %s", value, name,
-                                  report.text));
-            return false;
-        }
-        if (mill_topic_set_config(item->topic, mill_key_info(key)->name, value) < 0) {
-            refuse(item, MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
-            return false;
+        if (mill_topic_set_config(topic, configs[i].name, configs[i].value) < 0) {
+            return mill_fail(report, -ENOMEM, "out of memory");
         }
     }
-    return true;
+    mill_settings_resolve(controller->config, topic);
+    const struct mill_topic_settings *settings = &topic->record->settings;
+#ifndef MILL_MUTANT_CONTROL_LAGS_CROSS
+    if (settings->min_compaction_lag_ms > settings->max_compaction_lag_ms) {
+        return mill_fail(
+            report, -EINVAL, "min.compaction.lag.ms (%lld) is above max.compaction.lag.ms (%lld)",
+            (long long)settings->min_compaction_lag_ms, (long long)settings->max_compaction_lag_ms);
+    }
+#endif
+    return 0;
+}
+
+static int16_t config_error(int rc)
+{
+    return rc == -ENOMEM ? MILL_KERR_UNKNOWN_SERVER_ERROR : MILL_KERR_INVALID_CONFIG;
+}
+
+static bool check_configs(const struct mill_controller *controller, struct mill_create *item,
+                          struct mill_pool *pool)
+{
+    struct mill_report report = {0};
+    int rc = configs_set(controller, item->topic, item->configs, item->configs_count, &report);
+    if (rc < 0) {
+        refuse(item, config_error(rc), mill_pool_text(pool, "%s", report.text));
+    }
+    return rc == 0;
 }
 
 static bool check_name(const struct mill_controller *controller, struct mill_create *item,
@@ -353,7 +381,7 @@ static bool check_create(struct mill_controller *controller, struct mill_create 
         refuse(item, MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
         return false;
     }
-    if (!check_configs(item, pool)) {
+    if (!check_configs(controller, item, pool)) {
         return false;
     }
     place(controller, item->topic);
@@ -362,7 +390,6 @@ static bool check_create(struct mill_controller *controller, struct mill_create 
                partitions * sizeof(item->assignment[0]));
     }
     random_id(controller, &item->topic->record->id);
-    mill_settings_resolve(controller->config, item->topic);
     return true;
 }
 
@@ -423,6 +450,80 @@ void mill_controller_create(struct mill_controller *controller, struct mill_crea
     }
 }
 
+/* --- settings ----------------------------------------------------------------------------------
+ */
+
+/* A topic of the same name with the new settings only, checked. NULL with the error set. */
+static struct mill_topic *altered(const struct mill_controller *controller, struct mill_alter *item,
+                                  struct mill_pool *pool)
+{
+    const struct mill_map_topic *record = item->topic->record;
+    struct mill_topic *next = mill_topic_new(record->name, record->name_length, 0);
+    struct mill_report report = {0};
+    int rc = next ? configs_set(controller, next, item->configs, item->configs_count, &report)
+                  : mill_fail(&report, -ENOMEM, "out of memory");
+    if (rc < 0) {
+        item->error = config_error(rc);
+        item->message = mill_pool_text(pool, "%s", report.text);
+        mill_topic_free(next);
+        return NULL;
+    }
+    next->record->id = record->id;
+    return next;
+}
+
+/* Gives the topic what was committed and tells the cores. */
+static void publish_altered(struct mill_controller *controller, struct mill_topic *topic,
+                            struct mill_topic *next)
+{
+    mill_topic_swap_configs(topic, next);
+    topic->record->settings = next->record->settings;
+    controller->counters.topics_altered++;
+    int rc = mill_map_put_topic(controller->writer, topic->record);
+    if (rc < 0) {
+        controller->counters.map_full++;
+        controller->unpublished = true; /* mill_controller_sweep tries again */
+    }
+}
+
+void mill_controller_alter(struct mill_controller *controller, struct mill_alter *const *items,
+                           uint32_t items_count, bool validate_only, struct mill_pool *pool)
+{
+    struct mill_topic **nexts = mill_pool_take(pool, items_count * sizeof(struct mill_topic *));
+    struct mill_meta_topic *kept = mill_pool_take(pool, items_count * sizeof(*kept));
+    uint32_t kept_count = 0;
+    for (uint32_t i = 0; i < items_count; i++) {
+        if (items[i]->error == 0 && (!nexts || !kept)) {
+            items[i]->error = MILL_KERR_UNKNOWN_SERVER_ERROR;
+            items[i]->message = "out of memory";
+        } else if (items[i]->error == 0) {
+            nexts[i] = altered(controller, items[i], pool);
+        }
+        if (items[i]->error == 0) {
+            kept[kept_count++] = (struct mill_meta_topic){.record = nexts[i]->record,
+                                                          .configs = nexts[i]->configs,
+                                                          .configs_count = nexts[i]->configs_count};
+        }
+    }
+    int rc = kept_count == 0 || validate_only
+                 ? 0
+                 : controller->meta.calls->set_configs(controller->meta.store, kept, kept_count,
+                                                       &controller->report);
+    int16_t error = rc < 0 ? store_failure(controller, rc) : 0;
+    for (uint32_t i = 0; i < items_count; i++) {
+        if (items[i]->error != 0) {
+            continue;
+        }
+        if (rc < 0) {
+            items[i]->error = error;
+            items[i]->message = mill_pool_text(pool, "%s", controller->report.text);
+        } else if (!validate_only) {
+            publish_altered(controller, items[i]->topic, nexts[i]);
+        }
+        mill_topic_free(nexts[i]);
+    }
+}
+
 /* --- deletion ----------------------------------------------------------------------------------
  */
 
@@ -461,9 +562,21 @@ bool mill_controller_note(struct mill_controller *controller,
     return topic && mill_topic_note_state(topic, event->partition, event->state);
 }
 
+/* What was committed while the map had no room. */
+static void publish_waiting(struct mill_controller *controller)
+{
+    struct mill_report report = {0};
+    if (controller->unpublished) {
+        int rc = publish_topics(controller, false, &report);
+        controller->counters.map_full += rc < 0 ? 1 : 0;
+        controller->unpublished = rc < 0;
+    }
+}
+
 uint32_t mill_controller_sweep(struct mill_controller *controller)
 {
     uint32_t removed = 0;
+    publish_waiting(controller);
     struct mill_topic *next = NULL;
     for (struct mill_topic *topic = controller->topics.first;
          topic && controller->topics.deleting_count > 0; topic = next) {

@@ -40,6 +40,7 @@ struct mill_controller {
     struct mill_uuid cluster_id;
     struct mill_topics topics;
     struct mill_controller_counters counters;
+    bool unpublished;          /* a committed change waits for room in the map */
     struct mill_report report; /* of the last store failure */
 };
 
@@ -78,6 +79,22 @@ struct mill_create {
 /* Checks each and, unless validate_only, makes those that passed in one commit. */
 void mill_controller_create(struct mill_controller *controller, struct mill_create *items,
                             uint32_t items_count, bool validate_only, struct mill_pool *pool);
+
+/* New settings of one topic. In: the upper part; what it will have, all of it, in the request's
+ * memory. Out: the rest. */
+struct mill_alter {
+    struct mill_topic *topic;
+    struct mill_meta_config *configs;
+    uint32_t configs_count;
+
+    int16_t error;       /* enum mill_kerr; may be set before: then nothing is done */
+    const char *message; /* NULL none */
+};
+
+/* Checks each and, unless validate_only, sets those that passed in one commit; the cores follow in
+ * their next turn. */
+void mill_controller_alter(struct mill_controller *controller, struct mill_alter *const *items,
+                           uint32_t items_count, bool validate_only, struct mill_pool *pool);
 
 /* Begins the deletion of topics in one commit. ret: 0, or enum mill_kerr of the store's failure. */
 int16_t mill_controller_delete(struct mill_controller *controller, struct mill_topic **topics,

@@ -51,6 +51,12 @@ static int64_t number(const struct mill_config *config, const struct mill_topic 
     return text ? strtoll(text, NULL, 10) : 0;
 }
 
+/* The data plane has no floating point. */
+static int32_t parts_per_million(const char *ratio)
+{
+    return ratio ? (int32_t)(strtod(ratio, NULL) * 1e6 + 0.5) : 0;
+}
+
 static uint8_t codec_of(const char *text)
 {
     static const struct {
@@ -90,6 +96,11 @@ void mill_settings_resolve(const struct mill_config *config, struct mill_topic *
         .retention_ms = NUMBER(RETENTION_MS),
         .retention_bytes = NUMBER(RETENTION_BYTES),
         .file_delete_delay_ms = NUMBER(FILE_DELETE_DELAY_MS),
+        .delete_retention_ms = NUMBER(DELETE_RETENTION_MS),
+        .min_compaction_lag_ms = NUMBER(MIN_COMPACTION_LAG_MS),
+        .max_compaction_lag_ms = NUMBER(MAX_COMPACTION_LAG_MS),
+        .min_cleanable_ppm = parts_per_million(
+            mill_settings_text(config, topic, MILL_TOPIC_KEY_MIN_CLEANABLE_DIRTY_RATIO)),
         .append_time = time_type && strcmp(time_type, "LogAppendTime") == 0,
         .compact = policy && strstr(policy, "compact") != NULL,
         .delete_old = policy && strstr(policy, "delete") != NULL,

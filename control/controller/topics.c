@@ -99,6 +99,16 @@ int mill_topic_set_config(struct mill_topic *topic, const char *name, const char
     return 0;
 }
 
+void mill_topic_swap_configs(struct mill_topic *topic, struct mill_topic *other)
+{
+    struct mill_meta_config *configs = topic->configs;
+    uint32_t count = topic->configs_count;
+    topic->configs = other->configs;
+    topic->configs_count = other->configs_count;
+    other->configs = configs;
+    other->configs_count = count;
+}
+
 const char *mill_topic_config(const struct mill_topic *topic, const char *name)
 {
     for (uint32_t i = 0; i < topic->configs_count; i++) {

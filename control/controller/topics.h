@@ -19,6 +19,7 @@ struct mill_topic {
     uint32_t serving_count; /* partitions in this state */
     uint32_t failed_count;
     uint32_t gone_count;
+    uint32_t named;  /* times in the request that is looked at now */
     uint8_t *states; /* enum mill_partition_state per partition, 0 unknown */
 };
 
@@ -41,6 +42,8 @@ struct mill_topic *mill_topic_new(const char *name, uint32_t length, uint32_t pa
 /* Sets or replaces a setting. ret: 0, -ENOMEM. */
 int mill_topic_set_config(struct mill_topic *topic, const char *name,
                           const char *value) MILL_WARN_UNUSED;
+/* Takes the settings of another topic, and gives it its own. */
+void mill_topic_swap_configs(struct mill_topic *topic, struct mill_topic *other);
 /* Value of the topic's own setting, or NULL. */
 const char *mill_topic_config(const struct mill_topic *topic, const char *name);
 void mill_topic_free(struct mill_topic *topic);

@@ -44,6 +44,9 @@ struct mill_meta_calls {
     /* Several new topics at once: all or none. ret: also -EEXIST an id or serving name is taken. */
     int (*add_topics)(void *store, const struct mill_meta_topic *topics, uint32_t topics_count,
                       struct mill_report *report);
+    /* Settings in place of those that the topics had; records give ids only. ret: also -ENOENT. */
+    int (*set_configs)(void *store, const struct mill_meta_topic *topics, uint32_t topics_count,
+                       struct mill_report *report);
     /* Flags topics as being deleted: all or none. ret: also -ENOENT. */
     int (*mark_deleting)(void *store, const struct mill_uuid *ids, uint32_t ids_count,
                          struct mill_report *report);

@@ -247,6 +247,20 @@ static int add_partition(const struct store *store, const struct adding *adding,
     return run_once(store, statement, "partition", report);
 }
 
+/* The settings of one topic; the store has none of it. */
+static int add_configs(const struct store *store, sqlite3_stmt *statement,
+                       const struct mill_meta_topic *topic, struct mill_report *report)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < topic->configs_count; i++) {
+        bind_id(statement, 1, &topic->record->id);
+        sqlite3_bind_text(statement, 2, topic->configs[i].name, -1, SQLITE_STATIC);
+        sqlite3_bind_text(statement, 3, topic->configs[i].value, -1, SQLITE_STATIC);
+        rc = run_once(store, statement, "topic setting", report);
+    }
+    return rc;
+}
+
 static int add_topic(const struct store *store, const struct adding *adding,
                      const struct mill_meta_topic *topic, struct mill_report *report)
 {
@@ -259,13 +273,7 @@ static int add_topic(const struct store *store, const struct adding *adding,
     for (uint32_t i = 0; rc == 0 && i < record->partitions_count; i++) {
         rc = add_partition(store, adding, record, i, report);
     }
-    for (uint32_t i = 0; rc == 0 && i < topic->configs_count; i++) {
-        bind_id(adding->config, 1, &record->id);
-        sqlite3_bind_text(adding->config, 2, topic->configs[i].name, -1, SQLITE_STATIC);
-        sqlite3_bind_text(adding->config, 3, topic->configs[i].value, -1, SQLITE_STATIC);
-        rc = run_once(store, adding->config, "topic setting", report);
-    }
-    return rc;
+    return rc < 0 ? rc : add_configs(store, adding->config, topic, report);
 }
 
 static int store_add_topics(void *context, const struct mill_meta_topic *topics,
@@ -290,6 +298,39 @@ static int store_add_topics(void *context, const struct mill_meta_topic *topics,
     sqlite3_finalize(adding.topic);
     sqlite3_finalize(adding.partition);
     sqlite3_finalize(adding.config);
+    return finish(store, rc, report);
+}
+
+static int store_set_configs(void *context, const struct mill_meta_topic *topics,
+                             uint32_t topics_count, struct mill_report *report)
+{
+    const struct store *store = context;
+    sqlite3_stmt *there = NULL;
+    sqlite3_stmt *clear = NULL;
+    sqlite3_stmt *add = NULL;
+    int rc = begin(store, report);
+    if (rc == 0) {
+        rc = prepare(store, "SELECT 1 FROM topics WHERE id = ?1", &there, report);
+    }
+    if (rc == 0) {
+        rc = prepare(store, "DELETE FROM configs WHERE topic_id = ?1", &clear, report);
+    }
+    if (rc == 0) {
+        rc = prepare(store, "INSERT INTO configs VALUES(?1,?2,?3)", &add, report);
+    }
+    for (uint32_t i = 0; rc == 0 && i < topics_count; i++) {
+        bind_id(there, 1, &topics[i].record->id);
+        if (sqlite3_step(there) != SQLITE_ROW) {
+            rc = mill_fail(report, -ENOENT, "metadata store: no such topic");
+        }
+        sqlite3_reset(there);
+        bind_id(clear, 1, &topics[i].record->id);
+        rc = rc < 0 ? rc : run_once(store, clear, "topic settings", report);
+        rc = rc < 0 ? rc : add_configs(store, add, &topics[i], report);
+    }
+    sqlite3_finalize(there);
+    sqlite3_finalize(clear);
+    sqlite3_finalize(add);
     return finish(store, rc, report);
 }
 
@@ -505,6 +546,7 @@ static const struct mill_meta_calls calls = {
     .broker = store_broker,
     .load = store_load,
     .add_topics = store_add_topics,
+    .set_configs = store_set_configs,
     .mark_deleting = store_mark_deleting,
     .remove_topic = store_remove_topic,
     .take_ids = store_take_ids,

@@ -76,6 +76,8 @@ struct expired_fill {
         struct mill_create_topics_request create;
         struct mill_delete_topics_request delete;
         struct mill_describe_configs_request configs;
+        struct mill_alter_configs_request alter;
+        struct mill_incremental_alter_configs_request incremental;
         struct mill_find_coordinator_request find;
     };
     struct mill_warray items;
@@ -132,6 +134,36 @@ static void get_configs(const void *context, int32_t index, void *ret_element)
     element->resource_type = item.resource_type;
     element->resource_name = item.resource_name;
     element->configs = (struct mill_warray){.count = 0};
+}
+
+static void get_alter(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    struct expired_fill *fill = (void *)(uintptr_t)context;
+    struct mill_alter_configs_response_responses *element = ret_element;
+    struct mill_alter_configs_request_resources item;
+    bool more = mill_alter_configs_request_resources_next(&fill->items,
+                                                          fill->request->header.api_version, &item);
+    MILL_ASSERT(more);
+    element->error_code = MILL_KERR_REQUEST_TIMED_OUT;
+    element->error_message = mill_wstr_of(timeout_text);
+    element->resource_type = item.resource_type;
+    element->resource_name = item.resource_name;
+}
+
+static void get_incremental(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    struct expired_fill *fill = (void *)(uintptr_t)context;
+    struct mill_incremental_alter_configs_response_responses *element = ret_element;
+    struct mill_incremental_alter_configs_request_resources item;
+    bool more = mill_incremental_alter_configs_request_resources_next(
+        &fill->items, fill->request->header.api_version, &item);
+    MILL_ASSERT(more);
+    element->error_code = MILL_KERR_REQUEST_TIMED_OUT;
+    element->error_message = mill_wstr_of(timeout_text);
+    element->resource_type = item.resource_type;
+    element->resource_name = item.resource_name;
 }
 
 static void get_coordinator(const void *context, int32_t index, void *ret_element)
@@ -199,6 +231,41 @@ static int configs_fill(struct mill_writer *to, const struct mill_request *reque
     return mill_describe_configs_response_encode(to, version, &answer);
 }
 
+static int alter_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    struct expired_fill *fill = context;
+    int16_t version = request->header.api_version;
+    struct mill_cursor at = request->body;
+    struct mill_alter_configs_response answer;
+    mill_alter_configs_response_defaults(&answer);
+    int r = mill_alter_configs_request_decode(&at, version, &fill->alter);
+    if (r < 0) {
+        return r;
+    }
+    fill->items = fill->alter.resources;
+    answer.responses = (struct mill_warray){
+        .count = MILL_MAX(fill->items.count, 0), .get = get_alter, .context = fill};
+    return mill_alter_configs_response_encode(to, version, &answer);
+}
+
+static int incremental_fill(struct mill_writer *to, const struct mill_request *request,
+                            void *context)
+{
+    struct expired_fill *fill = context;
+    int16_t version = request->header.api_version;
+    struct mill_cursor at = request->body;
+    struct mill_incremental_alter_configs_response answer;
+    mill_incremental_alter_configs_response_defaults(&answer);
+    int r = mill_incremental_alter_configs_request_decode(&at, version, &fill->incremental);
+    if (r < 0) {
+        return r;
+    }
+    fill->items = fill->incremental.resources;
+    answer.responses = (struct mill_warray){
+        .count = MILL_MAX(fill->items.count, 0), .get = get_incremental, .context = fill};
+    return mill_incremental_alter_configs_response_encode(to, version, &answer);
+}
+
 static int coordinator_fill(struct mill_writer *to, const struct mill_request *request,
                             void *context)
 {
@@ -241,6 +308,12 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request)
         break;
     case MILL_API_KEY_DESCRIBE_CONFIGS:
         mill_answer_send(core, request, configs_fill, &fill);
+        break;
+    case MILL_API_KEY_ALTER_CONFIGS:
+        mill_answer_send(core, request, alter_fill, &fill);
+        break;
+    case MILL_API_KEY_INCREMENTAL_ALTER_CONFIGS:
+        mill_answer_send(core, request, incremental_fill, &fill);
         break;
     case MILL_API_KEY_FIND_COORDINATOR:
         mill_answer_send(core, request, coordinator_fill, &fill);

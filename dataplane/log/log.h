@@ -46,6 +46,10 @@ struct mill_log_settings {
     int64_t retention_ms;    /* -1: none */
     int64_t retention_bytes; /* -1: none */
     int64_t file_delete_delay_ms;
+    int64_t delete_retention_ms; /* life of a tombstone after it was first compacted */
+    int64_t min_compaction_lag_ms;
+    int64_t max_compaction_lag_ms;
+    int32_t min_cleanable_ppm; /* share of bytes not yet compacted from which on it is done */
     int32_t index_interval_bytes;
     int32_t segment_index_bytes;
     bool append_time;

@@ -6,7 +6,8 @@ Method: through each listener, TopicCommand creates, lists, describes and delete
 what does not go; ProducerPerformance sends numbers with its default settings (the log must then hold
 batches of an idempotent producer) and larger random records; GetOffsetShell finds both ends;
 ConsoleConsumer reads a partition from the earliest offset, every record once and in order;
-DeleteRecordsCommand takes away the first ones, then all."""
+DeleteRecordsCommand takes away the first ones, then all; ConfigCommand alters and describes settings of a
+topic, and millrace topic alter and trim do the same to what the tools see."""
 import json
 import os
 import struct
@@ -130,6 +131,44 @@ def check_delete_records(broker, tools, topic, count):
     assert (offset(tools, topic, "earliest"), offset(tools, topic, "latest")) == (count, count)
 
 
+def check_configs(broker, tools, topic):
+    """ConfigCommand and our command change settings of a topic, and each sees what the other did."""
+    entity = ("--entity-type", "topics", "--entity-name", topic)
+
+    def alter(*words, fails=False):
+        return tools.run("ConfigCommand", "--alter", *entity, *words, fails=fails)
+
+    def own():
+        got = broker.millrace("topic", "describe", topic, "-o", "json")
+        settings = json.loads(got)[0]["settings"]
+        return {row["name"]: row["value"] for row in settings if row["source"] == "topic"}
+
+    alter("--add-config", "cleanup.policy=[compact,delete],retention.ms=86400000,min.compaction.lag.ms=5")
+    assert own() == {"cleanup.policy": "compact,delete", "retention.ms": "86400000",
+                     "min.compaction.lag.ms": "5"}, own()
+    got = tools.run("ConfigCommand", "--describe", *entity)
+    assert "retention.ms=86400000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=86400000" in got, got
+    alter("--delete-config", "min.compaction.lag.ms")
+    assert "INVALID_CONFIG" in alter("--add-config", "retention.ms=-2", fails=True).upper().replace(
+        "INVALIDCONFIG", "INVALID_CONFIG")
+    got = json.loads(broker.millrace("topic", "alter", topic, "-o", "json",
+                                     "--config", "segment.bytes=1048576", "--default", "retention.ms"))
+    assert [(row["name"], row["value"], row["source"]) for row in got] == [
+        ("retention.ms", "604800000", "default"), ("segment.bytes", "1048576", "topic")], got
+    assert own() == {"cleanup.policy": "compact,delete", "segment.bytes": "1048576"}, own()
+    got = tools.run("ConfigCommand", "--describe", *entity)
+    assert "segment.bytes=1048576" in got and "retention.ms" not in got, got
+
+
+def check_trim(broker, tools, topic, count):
+    got = json.loads(broker.millrace("topic", "trim", topic, "-o", "json",
+                                     "--before", "77"))
+    assert got == [{"topic": topic, "partition": 0, "start": 77}], got
+    assert offset(tools, topic, "earliest") == 77
+    got = broker.millrace("topic", "trim", topic, "--before", "end")
+    assert got.split() == ["topic", "partition", "start", topic, "0", str(count)], got
+
+
 def main():
     if not os.path.isdir(JARS):
         skip("Kafka's tools are not in build/clients: tests/clients/setup")
@@ -142,6 +181,8 @@ def main():
             check_topics(tools, f"java-topic-{listener.lower()}")
             check_data(broker, tools, listener, numbers_count, records_count)
             check_delete_records(broker, tools, f"java-numbers-{listener.lower()}", numbers_count)
+            check_configs(broker, tools, f"java-records-{listener.lower()}")
+            check_trim(broker, tools, f"java-records-{listener.lower()}", records_count)
         assert broker.status()["memory"]["loaned_bytes"] == 0, broker.status()["memory"]
     print(f"Kafka's tools: {numbers_count} numbers and {records_count} records per listener equal")
 

@@ -361,6 +361,64 @@ static int describe_configs(struct mill_writer *to, int16_t version)
     return mill_describe_configs_request_encode(to, version, &message);
 }
 
+/* --- AlterConfigs, IncrementalAlterConfigs -------------------------------------------------------
+ */
+
+static void get_altered_config(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_alter_configs_request_resources_configs *config = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    config->name = mill_wstr_of("retention.ms");
+    config->value = mill_wstr_of("1000");
+}
+
+static void get_altered(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_alter_configs_request_resources *resource = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    resource->resource_type = TOPIC_RESOURCE;
+    resource->resource_name = mill_wstr_of(topic_name);
+    resource->configs = one(get_altered_config);
+}
+
+static int alter_configs(struct mill_writer *to, int16_t version)
+{
+    struct mill_alter_configs_request message;
+    mill_alter_configs_request_defaults(&message);
+    message.resources = one(get_altered);
+    return mill_alter_configs_request_encode(to, version, &message);
+}
+
+static void get_incremental_config(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_incremental_alter_configs_request_resources_configs *config = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    config->name = mill_wstr_of("cleanup.policy");
+    config->config_operation = 2;
+    config->value = mill_wstr_of("compact");
+}
+
+static void get_incremental(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_incremental_alter_configs_request_resources *resource = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    resource->resource_type = TOPIC_RESOURCE;
+    resource->resource_name = mill_wstr_of(topic_name);
+    resource->configs = one(get_incremental_config);
+}
+
+static int incremental_alter_configs(struct mill_writer *to, int16_t version)
+{
+    struct mill_incremental_alter_configs_request message;
+    mill_incremental_alter_configs_request_defaults(&message);
+    message.resources = one(get_incremental);
+    return mill_incremental_alter_configs_request_encode(to, version, &message);
+}
+
 /* --- all of them ----------------------------------------------------------------------------- */
 
 static const struct sample {
@@ -379,6 +437,8 @@ static const struct sample {
     {22, init_producer_id},
     {23, offset_for_leader_epoch},
     {32, describe_configs},
+    {33, alter_configs},
+    {44, incremental_alter_configs},
     {60, describe_cluster},
 };
 

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: topics get other settings as clients are told, in the map at once and for good; what is
+ * wrong changes nothing. Method: requests of all versions against a fake core on virtual time. */
+#include "tests/unit/control/fake_core.h"
+
+#include <errno.h>
+
+static void get_topic(const void *context, int32_t index, void *element)
+{
+    struct mill_create_topics_request_topics *to = element;
+    MILL_UNUSED(index);
+    to->name = mill_wstr_of(context);
+    to->num_partitions = 1;
+    to->replication_factor = 1;
+}
+
+static int16_t create_one(struct fake *f, const char *name)
+{
+    struct mill_create_topics_request in;
+    struct mill_create_topics_response out;
+    struct mill_create_topics_response_topics topic = {0};
+    mill_create_topics_request_defaults(&in);
+    in.topics = (struct mill_warray){.count = 1, .get = get_topic, .context = name};
+    struct mill_writer writer = fake_begin(f, MILL_API_KEY_CREATE_TOPICS, 7);
+    assert_int_equal(mill_create_topics_request_encode(&writer, 7, &in), 0);
+    struct mill_cursor at = fake_call(f, &writer, MILL_API_KEY_CREATE_TOPICS, 7);
+    assert_int_equal(mill_create_topics_response_decode(&at, 7, &out), 0);
+    assert_true(mill_create_topics_response_topics_next(&out.topics, 7, &topic));
+    return topic.error_code;
+}
+
+static const struct mill_map_topic *find(const struct fake *f, const char *name)
+{
+    return mill_map_topic_by_name(f->map, name, (uint32_t)strlen(name));
+}
+
+static void restart(struct fake *f, uint32_t pages_max)
+{
+    mill_control_close(f->control);
+    assert_int_equal(fake_start_control(f, pages_max), 0);
+    fake_turns(f, 3);
+    assert_true(mill_control_is_serving(f->control));
+}
+
+/* One setting of one request: of a topic, or of what type says. */
+struct alteration {
+    const char *name;
+    const char *value;
+    int8_t operation;
+};
+
+struct altered {
+    const char *topic;
+    const struct alteration *configs;
+    int32_t count;
+    int8_t type; /* 0: a topic */
+};
+
+static void get_alteration(const void *context, int32_t index, void *element)
+{
+    const struct alteration *one = &((const struct alteration *)context)[index];
+    struct mill_incremental_alter_configs_request_resources_configs *to = element;
+    to->name = mill_wstr_of(one->name);
+    to->value = mill_wstr_of(one->value);
+    to->config_operation = one->operation;
+}
+
+static void get_whole(const void *context, int32_t index, void *element)
+{
+    const struct alteration *one = &((const struct alteration *)context)[index];
+    struct mill_alter_configs_request_resources_configs *to = element;
+    to->name = mill_wstr_of(one->name);
+    to->value = mill_wstr_of(one->value);
+}
+
+static void get_altered(const void *context, int32_t index, void *element)
+{
+    const struct altered *one = &((const struct altered *)context)[index];
+    struct mill_incremental_alter_configs_request_resources *to = element;
+    to->resource_type = one->type ? one->type : 2;
+    to->resource_name = mill_wstr_of(one->topic);
+    to->configs =
+        (struct mill_warray){.count = one->count, .get = get_alteration, .context = one->configs};
+}
+
+static void get_altered_whole(const void *context, int32_t index, void *element)
+{
+    const struct altered *one = &((const struct altered *)context)[index];
+    struct mill_alter_configs_request_resources *to = element;
+    to->resource_type = one->type ? one->type : 2;
+    to->resource_name = mill_wstr_of(one->topic);
+    to->configs =
+        (struct mill_warray){.count = one->count, .get = get_whole, .context = one->configs};
+}
+
+/* ret: error of the last resource. */
+static int16_t alter_many(struct fake *f, const struct altered *resources, int32_t count,
+                          int16_t version, bool validate_only)
+{
+    struct mill_incremental_alter_configs_request in;
+    struct mill_incremental_alter_configs_response out;
+    struct mill_incremental_alter_configs_response_responses one = {.error_code = -2};
+    mill_incremental_alter_configs_request_defaults(&in);
+    in.resources = (struct mill_warray){.count = count, .get = get_altered, .context = resources};
+    in.validate_only = validate_only;
+    struct mill_writer writer = fake_begin(f, MILL_API_KEY_INCREMENTAL_ALTER_CONFIGS, version);
+    assert_int_equal(mill_incremental_alter_configs_request_encode(&writer, version, &in), 0);
+    struct mill_cursor at = fake_call(f, &writer, MILL_API_KEY_INCREMENTAL_ALTER_CONFIGS, version);
+    assert_int_equal(mill_incremental_alter_configs_response_decode(&at, version, &out), 0);
+    assert_int_equal(at.left_bytes, 0);
+    assert_int_equal(out.responses.count, count);
+    while (mill_incremental_alter_configs_response_responses_next(&out.responses, version, &one)) {
+        assert_int_equal(one.error_code != 0, one.error_message.length > 0);
+    }
+    return one.error_code;
+}
+
+static int16_t alter_one(struct fake *f, const char *topic, const char *name, int8_t operation,
+                         const char *value)
+{
+    const struct alteration config = {name, value, operation};
+    const struct altered resource = {topic, &config, 1, 0};
+    return alter_many(f, &resource, 1, 1, false);
+}
+
+static int16_t alter_whole(struct fake *f, const struct altered *resource, int16_t version)
+{
+    struct mill_alter_configs_request in;
+    struct mill_alter_configs_response out;
+    struct mill_alter_configs_response_responses one;
+    mill_alter_configs_request_defaults(&in);
+    in.resources = (struct mill_warray){.count = 1, .get = get_altered_whole, .context = resource};
+    struct mill_writer writer = fake_begin(f, MILL_API_KEY_ALTER_CONFIGS, version);
+    assert_int_equal(mill_alter_configs_request_encode(&writer, version, &in), 0);
+    struct mill_cursor at = fake_call(f, &writer, MILL_API_KEY_ALTER_CONFIGS, version);
+    assert_int_equal(mill_alter_configs_response_decode(&at, version, &out), 0);
+    assert_true(mill_alter_configs_response_responses_next(&out.responses, version, &one));
+    return one.error_code;
+}
+
+static const struct mill_topic_settings *settings_of(const struct fake *f, const char *name)
+{
+    return &find(f, name)->settings;
+}
+
+static const char *config_of(const struct fake *f, const char *name, const char *key)
+{
+    return mill_topic_config(mill_topics_by_name(&mill_control_controller(f->control)->topics, name,
+                                                 (uint32_t)strlen(name)),
+                             key);
+}
+
+/* Every operation, seen in the map at once, and after a restart. */
+static void test_alter_incremental_operations(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_open(&f, NULL, 0);
+    assert_int_equal(create_one(&f, "here"), 0);
+    const struct mill_uuid id = find(&f, "here")->id;
+    assert_false(settings_of(&f, "here")->compact);
+    assert_int_equal(alter_one(&f, "here", "retention.ms", 0, "1234"), 0);
+    assert_int_equal(settings_of(&f, "here")->retention_ms, 1234);
+    assert_int_equal(alter_one(&f, "here", "cleanup.policy", 2, "compact"), 0);
+    assert_string_equal(config_of(&f, "here", "cleanup.policy"), "delete,compact");
+    assert_true(settings_of(&f, "here")->compact && settings_of(&f, "here")->delete_old);
+    assert_int_equal(alter_one(&f, "here", "cleanup.policy", 2, "compact , delete"), 0);
+    assert_string_equal(config_of(&f, "here", "cleanup.policy"), "delete,compact");
+    assert_int_equal(alter_one(&f, "here", "cleanup.policy", 3, "delete"), 0);
+    assert_string_equal(config_of(&f, "here", "cleanup.policy"), "compact");
+    assert_false(settings_of(&f, "here")->delete_old);
+    assert_int_equal(alter_one(&f, "here", "retention.ms", 1, NULL), 0);
+    assert_null(config_of(&f, "here", "retention.ms"));
+    assert_int_equal(settings_of(&f, "here")->retention_ms, 604800000);
+    assert_int_equal(alter_one(&f, "here", "min.cleanable.dirty.ratio", 0, "0.25"), 0);
+    assert_int_equal(settings_of(&f, "here")->min_cleanable_ppm, 250000);
+    assert_int_equal(alter_one(&f, "here", "delete.retention.ms", 0, "9"), 0);
+    assert_int_equal(settings_of(&f, "here")->delete_retention_ms, 9);
+    assert_memory_equal(&find(&f, "here")->id, &id, sizeof(id));
+    restart(&f, 0);
+    assert_string_equal(config_of(&f, "here", "cleanup.policy"), "compact");
+    assert_null(config_of(&f, "here", "retention.ms"));
+    assert_int_equal(settings_of(&f, "here")->delete_retention_ms, 9);
+    assert_int_equal(mill_control_controller(f.control)->topics.count, 1);
+    fake_close(&f);
+}
+
+static void test_alter_faults_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *topic;
+        struct alteration config;
+        int8_t type;
+        int16_t error;
+    } faults[] = {
+        {"here", {"retention.ms", "soon", 0}, 0, 40},
+        {"here", {"retention.ms", "-2", 0}, 0, 40},
+        {"here", {"retention.ms", NULL, 0}, 0, 42},
+        {"here", {"retention.ms", "1", 2}, 0, 40},
+        {"here", {"retention.ms", "1", 3}, 0, 40},
+        {"here", {"retention.ms", "1", 4}, 0, 42},
+        {"here", {"retention.ms", "1", -1}, 0, 42},
+        {"here", {"retention.mss", "1", 0}, 0, 40},
+        {"here", {"cleanup.policy", "shrink", 2}, 0, 40},
+        {"here", {"max.compaction.lag.ms", "99", 0}, 0, 40}, /* below the least lag */
+        {"absent", {"retention.ms", "1", 0}, 0, 3},
+        {"bad/name", {"retention.ms", "1", 0}, 0, 17},
+        {"1", {"num.partitions", "1", 0}, 4, 40},
+        {"1", {"any", "1", 0}, 8, 42},
+        {"here", {"no.such.key", NULL, 1}, 0, 0}, /* what is not there need not go */
+    };
+    struct fake f;
+    fake_open(&f, NULL, 0);
+    assert_int_equal(create_one(&f, "here"), 0);
+    assert_int_equal(alter_one(&f, "here", "min.compaction.lag.ms", 0, "100"), 0);
+    const struct mill_topic_settings before = *settings_of(&f, "here");
+    for (size_t i = 0; i < MILL_COUNT_OF(faults); i++) {
+        const struct altered resource = {faults[i].topic, &faults[i].config, 1, faults[i].type};
+        for (int16_t version = 0; version <= 1; version++) {
+            assert_int_equal(alter_many(&f, &resource, 1, version, false), faults[i].error);
+        }
+        assert_memory_equal(settings_of(&f, "here"), &before, sizeof(before));
+    }
+    /* A good one beside a bad one is done; a name or a key twice is not. */
+    const struct alteration good = {"retention.ms", "77", 0};
+    const struct alteration bad = {"retention.ms", "soon", 0};
+    const struct altered both[] = {{"here", &good, 1, 0}, {"absent", &bad, 1, 0}};
+    assert_int_equal(alter_many(&f, both, 2, 1, true), 3);
+    assert_int_equal(settings_of(&f, "here")->retention_ms, before.retention_ms);
+    assert_int_equal(alter_many(&f, both, 2, 1, false), 3);
+    assert_int_equal(settings_of(&f, "here")->retention_ms, 77);
+    const struct altered twice[] = {{"here", &good, 1, 0}, {"here", &bad, 1, 0}};
+    assert_int_equal(alter_many(&f, twice, 2, 1, false), 42);
+    const struct alteration keys[] = {{"retention.ms", "5", 0}, {"retention.ms", "6", 0}};
+    const struct altered key_twice = {"here", keys, 2, 0};
+    assert_int_equal(alter_many(&f, &key_twice, 1, 1, false), 42);
+    assert_int_equal(settings_of(&f, "here")->retention_ms, 77);
+    fake_close(&f);
+}
+
+/* AlterConfigs gives the whole set: what is not named, or null, is the broker's again. */
+static void test_alter_whole_set(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_open(&f, NULL, 0);
+    assert_int_equal(create_one(&f, "here"), 0);
+    for (int16_t version = 0; version <= 2; version++) {
+        assert_int_equal(alter_one(&f, "here", "retention.ms", 0, "1234"), 0);
+        const struct alteration configs[] = {{"segment.bytes", "4096", 0}, {"flush.ms", NULL, 0}};
+        const struct altered resource = {"here", configs, 2, 0};
+        assert_int_equal(alter_whole(&f, &resource, version), 0);
+        assert_int_equal(settings_of(&f, "here")->segment_bytes, 4096);
+        assert_int_equal(settings_of(&f, "here")->retention_ms, 604800000);
+        const struct altered nothing = {"here", NULL, 0, 0};
+        assert_int_equal(alter_whole(&f, &nothing, version), 0);
+        assert_int_equal(settings_of(&f, "here")->segment_bytes, 1073741824);
+    }
+    fake_close(&f);
+}
+
+/* A store that is full: refused, and nothing is changed, not even in the map. */
+static void test_alter_store_full_changes_nothing(void **state)
+{
+    (void)state;
+    static char long_value[12000];
+    struct fake f;
+    fake_open(&f, NULL, 0);
+    assert_int_equal(create_one(&f, "here"), 0);
+    memset(long_value, '1', sizeof(long_value) - 1);
+    for (size_t i = 1; i + 1 < sizeof(long_value); i += 4) {
+        long_value[i] = ':';
+        long_value[i + 2] = ',';
+    }
+    restart(&f, 8); /* pages: the schema and a little */
+    assert_int_equal(alter_one(&f, "here", "leader.replication.throttled.replicas", 0, long_value),
+                     56);
+    assert_null(config_of(&f, "here", "leader.replication.throttled.replicas"));
+    restart(&f, 0);
+    assert_null(config_of(&f, "here", "leader.replication.throttled.replicas"));
+    assert_int_equal(alter_one(&f, "here", "retention.ms", 0, "5"), 0);
+    assert_int_equal(settings_of(&f, "here")->retention_ms, 5);
+    fake_close(&f);
+}
+
+/* The store knows no such topic: refused whole. */
+static void test_set_configs_unknown_topic_refused(void **state)
+{
+    (void)state;
+    struct fake f;
+    struct mill_meta meta = {0};
+    struct mill_report report = {0};
+    const struct mill_map_topic other = {.id = {{7}}};
+    const struct mill_meta_config config = {"retention.ms", "9"};
+    fake_open(&f, NULL, 0);
+    assert_int_equal(create_one(&f, "here"), 0);
+    mill_control_close(f.control);
+    assert_int_equal(mill_meta_sqlite_open(f.file, 0, &meta, &report), 0);
+    const struct mill_meta_topic both[] = {
+        {.record = find(&f, "here"), .configs = &config, .configs_count = 1},
+        {.record = &other, .configs = &config, .configs_count = 1}};
+    assert_int_equal(meta.calls->set_configs(meta.store, both, 2, &report), -ENOENT);
+    mill_meta_close(&meta);
+    assert_int_equal(fake_start_control(&f, 0), 0);
+    fake_turns(&f, 3);
+    assert_null(config_of(&f, "here", "retention.ms"));
+    fake_close(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alter_incremental_operations),
+        cmocka_unit_test(test_alter_faults_refused),
+        cmocka_unit_test(test_alter_whole_set),
+        cmocka_unit_test(test_alter_store_full_changes_nothing),
+        cmocka_unit_test(test_set_configs_unknown_topic_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
