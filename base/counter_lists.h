@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every counter that a user can see, one list per kind: X(name, help). The structs of the owners,
  * the shared view (ipc/counters.h), status and metrics all come from these lists, so that no name
- * is written twice. All are 64-bit and have one writer. */
+ * is written twice. TOTALS only grow, LEVELS are values of now; COUNTERS are both. Names that end
+ * in _ns are times. All are 64-bit and have one writer. */
 #ifndef MILL_BASE_COUNTER_LISTS_H
 #define MILL_BASE_COUNTER_LISTS_H
 
@@ -43,7 +44,7 @@
     X(flows_unshared, "connections that other cores cannot find because the flow map was full")
 
 /* One port. */
-#define MILL_PORT_COUNTERS(X)                                                                      \
+#define MILL_PORT_TOTALS(X)                                                                        \
     X(rx_packets, "frames received")                                                               \
     X(rx_bytes, "bytes received")                                                                  \
     X(rx_missed, "frames the device dropped because the ring was full")                            \
@@ -62,78 +63,93 @@
     X(steer_syn_over_limit, "SYNs dropped because their source sent too many (AF_XDP)")            \
     X(steer_malformed, "packets shorter than their headers say, left to the kernel (AF_XDP)")      \
     X(steer_fragments, "IPv4 fragments, left to the kernel (AF_XDP)")                              \
-    X(steer_passed, "other packets of the interface, left to the kernel (AF_XDP)")                 \
+    X(steer_passed, "other packets of the interface, left to the kernel (AF_XDP)")
+#define MILL_PORT_LEVELS(X)                                                                        \
     X(mbufs_total, "buffers of this port's pools")                                                 \
-    X(mbufs_used, "of these in use")
+    X(mbufs_used, "buffers in use")
+#define MILL_PORT_COUNTERS(X) MILL_PORT_TOTALS(X) MILL_PORT_LEVELS(X)
 
 /* One core. */
-#define MILL_CORE_COUNTERS(X)                                                                      \
+#define MILL_CORE_TOTALS(X)                                                                        \
     X(turns, "turns of the loop")                                                                  \
     X(busy_ns, "time in turns that found work")                                                    \
     X(asleep_ns, "time slept")                                                                     \
     X(requests, "requests answered")                                                               \
+    X(produce_failed, "produce requests with an error for a partition")                            \
+    X(fetch_failed, "fetch requests with an error, of the whole or for a partition")               \
     X(handed_over, "operations sent to the core that owns the partition")                          \
     X(misdirected, "packets received here and handed to another core")                             \
-    X(connections, "connections open now")                                                         \
-    X(partitions, "partitions owned")                                                              \
     X(wakeups_sent, "times another thread's bell was rung")                                        \
     X(frames_forwarded, "requests forwarded to control")                                           \
     X(frames_expired, "forwarded requests answered here because control did not")                  \
     X(frame_ring_full, "times the ring to control was full")                                       \
     X(requests_full, "times no request slot was free")                                             \
-    X(bytes_staged, "bytes of incomplete requests gathered in arena memory now")                   \
     X(staged_total, "bytes ever gathered in arena memory")                                         \
     X(stage_full, "times staging had no memory")                                                   \
     X(bad_frames, "connections closed for a malformed frame")                                      \
     X(unknown_apis, "connections closed for an API or version that is not served")                 \
     X(slow_readers, "connections dropped because they held memory without progress")               \
     X(slow_writers, "connections dropped because a request came too slowly")                       \
-    X(waiting_fetches, "fetches that wait for data now")                                           \
-    X(loaned_bytes, "bytes of extents on loan now")                                                \
-    X(arena_used_bytes, "bytes in extents of this core")                                           \
     X(arena_full, "times no extent was free")                                                      \
-    X(dirty_bytes, "appended bytes not yet in the files")                                          \
     X(dirty_full, "times producers were not read because of log.dirty.max.mb")                     \
     X(log_bytes_in, "record-batch bytes received by appends")                                      \
     X(log_bytes_out, "record-batch bytes given to fetches")                                        \
     X(batches_in, "record batches appended")                                                       \
+    X(records_in, "records appended")                                                              \
     X(batches_refused, "record batches refused")                                                   \
     X(batches_inspected, "record batches that a worker looked into before they were appended")     \
-    X(batches_recompressed, "of these, stored with the topic's codec in place of their own")       \
+    X(batches_recompressed,                                                                        \
+      "of those looked into, stored with the topic's codec in place of their own")                 \
     X(parked_full, "times a batch found no place to wait for that")                                \
     X(cold_reads, "fetches served from files")                                                     \
     X(stalls, "times the core made no turn for 10 ms or longer while it was awake")                \
-    X(stalled_ns, "time of these")                                                                 \
-    X(stall_max_ns, "the longest of them")                                                         \
+    X(stalled_ns, "time of these stalls")                                                          \
     X(partition_rows_full, "times a busy partition took the row of another in the table of them")
+#define MILL_CORE_LEVELS(X)                                                                        \
+    X(connections, "connections open now")                                                         \
+    X(partitions, "partitions owned")                                                              \
+    X(bytes_staged, "bytes of incomplete requests gathered in arena memory now")                   \
+    X(waiting_fetches, "fetches that wait for data now")                                           \
+    X(producers, "idempotent producers whose state is kept")                                       \
+    X(loaned_bytes, "bytes of extents on loan now")                                                \
+    X(arena_used_bytes, "bytes in extents of this core")                                           \
+    X(dirty_bytes, "appended bytes not yet in the files")                                          \
+    X(stall_max_ns, "the longest time without a turn while awake")
+#define MILL_CORE_COUNTERS(X) MILL_CORE_TOTALS(X) MILL_CORE_LEVELS(X)
 
 /* One of a core's busy partitions; since it was opened. */
-#define MILL_PARTITION_COUNTERS(X)                                                                 \
+#define MILL_PARTITION_TOTALS(X)                                                                   \
     X(bytes_in, "record-batch bytes appended")                                                     \
-    X(bytes_out, "record-batch bytes given to fetches")                                            \
+    X(bytes_out, "record-batch bytes given to fetches")
+#define MILL_PARTITION_LEVELS(X)                                                                   \
     X(start_offset, "log start offset")                                                            \
     X(end_offset, "log end offset")
+#define MILL_PARTITION_COUNTERS(X) MILL_PARTITION_TOTALS(X) MILL_PARTITION_LEVELS(X)
 
 /* One listener on one core; record-batch bytes, as contract says. */
-#define MILL_LISTENER_COUNTERS(X)                                                                  \
+#define MILL_LISTENER_TOTALS(X)                                                                    \
     X(bytes_in, "record-batch bytes received, refused ones too")                                   \
-    X(bytes_rejected, "of these, refused")                                                         \
+    X(bytes_rejected, "record-batch bytes received and refused")                                   \
     X(bytes_out, "record-batch bytes sent")                                                        \
     X(bytes_copied_in, "record-batch bytes copied on the way in, into staging too")                \
     X(bytes_copied_out, "record-batch bytes copied above the port on the way out")                 \
     X(bytes_inlined, "record-batch bytes copied because below the inline threshold")               \
     X(accepted, "connections accepted")                                                            \
-    X(refused, "connections refused at a limit")                                                   \
-    X(connections, "connections open now")
+    X(refused, "connections refused at a limit")
+#define MILL_LISTENER_LEVELS(X)   X(connections, "connections open now")
+#define MILL_LISTENER_COUNTERS(X) MILL_LISTENER_TOTALS(X) MILL_LISTENER_LEVELS(X)
 
 /* Who took a core off its CPU, as bpf/jitter.bpf.c saw it; 0 where it may not be watched. */
-#define MILL_JITTER_COUNTERS(X)                                                                    \
+#define MILL_JITTER_TOTALS(X)                                                                      \
     X(stolen_ns, "time in which the core could have run but others had its CPU")                   \
-    X(stolen_count, "times it was taken off")                                                      \
-    X(stolen_max_ns, "the longest of them")                                                        \
-    X(unnamed_ns, "of this, by takers that found no room in the table, or had to leave it")        \
+    X(stolen_count, "times the core was taken off its CPU")                                        \
+    X(unnamed_ns, "time taken by takers that found no room in the table, or had to leave it")      \
     X(table_full, "times the table had no room for a taker")                                       \
     X(map_full, "times the kernel's table had none")
+#define MILL_JITTER_LEVELS(X)                                                                      \
+    X(stolen_max_ns, "the longest time that others had the CPU")                                   \
+    X(standstill_ns, "how long the core has made no turn while awake; 0 while it runs")
+#define MILL_JITTER_COUNTERS(X) MILL_JITTER_TOTALS(X) MILL_JITTER_LEVELS(X)
 
 /* The control process: its rings, then what it decides. */
 #define MILL_CONTROL_COUNTERS(X)                                                                   \
@@ -142,7 +158,7 @@
     X(requests_bad, "malformed messages on a frame ring")                                          \
     X(requests_full, "turns in which frames had to stay in a ring because too many waited")        \
     X(answers, "answers given to cores")                                                           \
-    X(answers_closed, "of these, connections to be closed: malformed or over a limit")             \
+    X(answers_closed, "answers that close the connection: malformed or over a limit")              \
     X(answers_late, "answers dropped because the core's deadline had passed")                      \
     X(answer_ring_full, "times an answer had to wait for room in a ring or scratch slot")          \
     X(events, "events taken from cores")                                                           \
@@ -150,7 +166,15 @@
     X(commands_full, "times a command found its ring full")                                        \
     X(attaches, "times another millraced was attached to")
 
-#define MILL_CONTROLLER_COUNTERS(X)                                                                \
+/* The answers of http.listener. */
+#define MILL_HTTP_TOTALS(X)                                                                        \
+    X(requests, "requests answered")                                                               \
+    X(refused, "connections refused because as many as there may be were open")                    \
+    X(slow, "connections closed because a request or answer took too long")
+#define MILL_HTTP_LEVELS(X)   X(connections, "connections open now")
+#define MILL_HTTP_COUNTERS(X) MILL_HTTP_TOTALS(X) MILL_HTTP_LEVELS(X)
+
+#define MILL_CONTROLLER_TOTALS(X)                                                                  \
     X(topics_created, "topics created")                                                            \
     X(topics_altered, "times a topic got other settings")                                          \
     X(topics_deleted, "topics deleted")                                                            \
@@ -160,5 +184,11 @@
     X(map_full, "times the partition map had no room")                                             \
     X(store_failed, "failed writes of metadata")                                                   \
     X(id_blocks, "blocks of producer ids given to cores")
+#define MILL_CONTROLLER_LEVELS(X)                                                                  \
+    X(topics, "topics")                                                                            \
+    X(partitions, "partitions of topics")                                                          \
+    X(topics_deleting, "topics whose deletion is under way")                                       \
+    X(partitions_failed, "partitions whose directory could not be opened")
+#define MILL_CONTROLLER_COUNTERS(X) MILL_CONTROLLER_TOTALS(X) MILL_CONTROLLER_LEVELS(X)
 
 #endif

@@ -38,7 +38,7 @@ static void add(_Atomic uint64_t *word, uint64_t n)
 
 void mill_hist_add(struct mill_hist *hist, uint64_t value_ns)
 {
-    _Atomic uint32_t *bucket = &hist->bucket[bucket_of(value_ns)];
+    _Atomic uint64_t *bucket = &hist->bucket[bucket_of(value_ns)];
     atomic_store_explicit(bucket, atomic_load_explicit(bucket, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     add(&hist->count, 1);
@@ -63,4 +63,14 @@ uint64_t mill_hist_quantile(const struct mill_hist *hist, double share)
         }
     }
     return 0;
+}
+
+uint64_t mill_hist_below(const struct mill_hist *hist, uint32_t bits)
+{
+    uint32_t end = bits < 64 ? bucket_of(1ull << bits) : MILL_HIST_BUCKETS;
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < end; i++) {
+        count += atomic_load_explicit(&hist->bucket[i], memory_order_relaxed);
+    }
+    return count;
 }

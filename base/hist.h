@@ -20,7 +20,7 @@ struct mill_hist {
     _Atomic uint64_t sum_ns;
     _Atomic uint64_t max_ns;
     uint64_t reserved;
-    _Atomic uint32_t bucket[MILL_HIST_BUCKETS];
+    _Atomic uint64_t bucket[MILL_HIST_BUCKETS];
 };
 
 /* Adds one value. Owner thread only; no lock prefix. */
@@ -29,5 +29,10 @@ void mill_hist_add(struct mill_hist *hist, uint64_t value_ns);
 /* Upper bound of the bucket that holds the given share (0..1) of all values; 0 when empty.
  * Floating point: readers and control only. */
 uint64_t mill_hist_quantile(const struct mill_hist *hist, double share);
+
+/* Number of values below 2^bits; MILL_HIST_ALL: of all. Readers only. Never falls between calls,
+ * and of two calls the later one with more bits never gives less. */
+#define MILL_HIST_ALL 64u
+uint64_t mill_hist_below(const struct mill_hist *hist, uint32_t bits);
 
 #endif

@@ -265,7 +265,7 @@ static void hist_add(struct mill_hist *sum, const struct mill_hist *now,
                      const struct mill_hist *then)
 {
     for (uint32_t i = 0; i < MILL_HIST_BUCKETS; i++) {
-        uint32_t more = now->bucket[i] - (then ? MILL_MIN(then->bucket[i], now->bucket[i]) : 0);
+        uint64_t more = now->bucket[i] - (then ? MILL_MIN(then->bucket[i], now->bucket[i]) : 0);
         sum->bucket[i] += more;
         sum->count += more;
     }
@@ -279,24 +279,22 @@ static json_t *us(uint64_t ns)
 
 json_t *live_stages(const struct mill_counters *before, const struct mill_counters *after)
 {
-    static const char *const apis[MILL_STAGE_API_COUNT] = {"produce", "fetch", "other"};
-    static const char *const stages[MILL_STAGE_COUNT] = {"complete", "appended", "replicated",
-                                                         "answered", "acked"};
     json_t *rows = json_array();
     for (uint32_t api = 0; api < MILL_STAGE_API_COUNT; api++) {
         for (uint32_t stage = 0; stage < MILL_STAGE_COUNT; stage++) {
-            struct mill_hist sum = {0};
+            static struct mill_hist sum; /* too large for the stack; this program has one thread */
+            memset(&sum, 0, sizeof(sum));
             for (uint32_t i = 0; i < after->cores_count; i++) {
                 hist_add(&sum, &after->cores[i].stages[api][stage],
                          before ? &before->cores[i].stages[api][stage] : NULL);
             }
             uint64_t max_ns = sum.max_ns;
             json_array_append_new(
-                rows, json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "api", apis[api], "stage",
-                                stages[stage], "count", (json_int_t)sum.count, "p50_us",
-                                us(MILL_MIN(mill_hist_quantile(&sum, 0.5), max_ns)), "p99_us",
-                                us(MILL_MIN(mill_hist_quantile(&sum, 0.99), max_ns)), "max_us",
-                                us(max_ns)));
+                rows, json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "api", mill_stage_api_names[api],
+                                "stage", mill_stage_names[stage], "count", (json_int_t)sum.count,
+                                "p50_us", us(MILL_MIN(mill_hist_quantile(&sum, 0.5), max_ns)),
+                                "p99_us", us(MILL_MIN(mill_hist_quantile(&sum, 0.99), max_ns)),
+                                "max_us", us(max_ns)));
         }
     }
     return rows;

@@ -67,16 +67,14 @@ static json_t *hist_json(const struct mill_hist *hist)
 
 static json_t *stages_json(const struct mill_shared_core *core)
 {
-    static const char *const apis[MILL_STAGE_API_COUNT] = {"produce", "fetch", "other"};
-    static const char *const stages[MILL_STAGE_COUNT] = {"complete", "appended", "replicated",
-                                                         "answered", "acked"};
     json_t *object = json_object();
     for (uint32_t api = 0; api < MILL_STAGE_API_COUNT; api++) {
         json_t *list = json_object();
         for (uint32_t stage = 0; stage < MILL_STAGE_COUNT; stage++) {
-            json_object_set_new(list, stages[stage], hist_json(&core->stages[api][stage]));
+            json_object_set_new(list, mill_stage_names[stage],
+                                hist_json(&core->stages[api][stage]));
         }
-        json_object_set_new(object, apis[api], list);
+        json_object_set_new(object, mill_stage_api_names[api], list);
     }
     return object;
 }
@@ -252,6 +250,12 @@ static json_t *status_json(const struct instance *instance)
     MILL_CONTROLLER_COUNTERS(ADD_COUNTER)
 #undef ADD_COUNTER
     json_object_set_new(root, "control", control);
+    json_t *http = json_object();
+#define ADD_COUNTER(name, help)                                                                    \
+    json_object_set_new(http, #name, number(mill_counter_get(&counters->http.name)));
+    MILL_HTTP_COUNTERS(ADD_COUNTER)
+#undef ADD_COUNTER
+    json_object_set_new(root, "http", http);
     json_object_set_new(root, "dataplane",
                         process_json(instance->dataplane, ipc ? &ipc->dataplane : NULL));
     json_object_set_new(root, "supervisor", json_pack("{s:i}", "pid", (int)instance->supervisor));

@@ -500,6 +500,11 @@ uint32_t mill_config_listeners(const struct mill_config *config,
     return config->listeners_count;
 }
 
+const struct mill_config_listener *mill_config_http(const struct mill_config *config)
+{
+    return config->http.port != 0 ? &config->http : NULL;
+}
+
 uint32_t mill_config_ports(const struct mill_config *config,
                            const struct mill_config_port **ret_ports)
 {

@@ -163,6 +163,8 @@ bool mill_config_is_set(const struct mill_config *config, enum mill_key key);
 /* Elements of lists and families, parsed and checked. */
 uint32_t mill_config_listeners(const struct mill_config *config,
                                const struct mill_config_listener **ret_listeners);
+/* http.listener: host, address and port; NULL: off. */
+const struct mill_config_listener *mill_config_http(const struct mill_config *config);
 uint32_t mill_config_ports(const struct mill_config *config,
                            const struct mill_config_port **ret_ports);
 uint32_t mill_config_log_dirs(const struct mill_config *config, const char *const **ret_dirs);

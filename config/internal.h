@@ -42,6 +42,7 @@ struct mill_config {
     struct value values[MILL_KEY_COUNT];
     struct family_entry families[FAMILY_ENTRIES_MAX];
     uint32_t families_count;
+    struct mill_config_listener http; /* port 0: off */
     struct mill_config_listener listeners[MILL_CONFIG_LISTENERS_MAX];
     uint32_t listeners_count;
     struct mill_config_port ports[MILL_CONFIG_PORTS_MAX];

@@ -281,6 +281,7 @@ static void check_http(struct mill_config *config)
 {
     struct mill_config_listener http = {.transport = MILL_TRANSPORT_KERNEL};
     struct mill_report report = {0};
+    config->http.port = 0;
     const char *text = config->values[MILL_KEY_HTTP_LISTENER].text;
     if (text[0] == '\0') {
         return;
@@ -301,6 +302,7 @@ static void check_http(struct mill_config *config)
                       config->listeners[i].name);
         }
     }
+    config->http = http;
 }
 
 /* Each core has a port of its own: the listener's and those behind it. */

@@ -267,7 +267,7 @@ static bool follow_dataplane(struct mill_control *control)
     }
     control->dataplane = incarnation;
     control->looked_count = 0;
-    mill_topics_forget_states(&control->controller.topics);
+    mill_controller_forget_states(&control->controller);
     drop_requests(control);
     for (uint32_t i = 0; i < control->cores_count; i++) {
         control->cores[i].ids_wanted = false;
@@ -531,18 +531,18 @@ static void ring_bells(struct mill_control *control)
     }
 }
 
-static void publish(const struct mill_control *control)
+static void publish(struct mill_control *control)
 {
     struct mill_shared_control *shared = control->shared;
+    const struct mill_controller_counters *counters = mill_controller_count(&control->controller);
 #ifdef MILL_MUTANT_CONTROL_UNPUBLISHED
     shared = NULL;
 #endif
     if (!shared) {
         return;
     }
-#define MILL_CONTROL_PUBLISH(name, help) mill_counter_set(&shared->name, control->counters.name);
-#define MILL_CONTROLLER_PUBLISH(name, help)                                                        \
-    mill_counter_set(&shared->name, control->controller.counters.name);
+#define MILL_CONTROL_PUBLISH(name, help)    mill_counter_set(&shared->name, control->counters.name);
+#define MILL_CONTROLLER_PUBLISH(name, help) mill_counter_set(&shared->name, counters->name);
     MILL_CONTROL_COUNTERS(MILL_CONTROL_PUBLISH)
     MILL_CONTROLLER_COUNTERS(MILL_CONTROLLER_PUBLISH)
 #undef MILL_CONTROL_PUBLISH

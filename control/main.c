@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program millrace-control: maps what the supervisor made, opens the store, and steps control
  * whenever its bell rings or its timer is due; beside `busy` cores, which ring no bell, it looks at
- * their rings by itself. The only file here that knows libuv, signals and the clock. Exit 0 after
- * SIGTERM, 3 when it can never start like this, 1 otherwise. */
+ * their rings by itself. HTTP has a thread of its own (http/). Exit 0 after SIGTERM, 3 when it can
+ * never start like this, 1 otherwise. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -20,6 +20,7 @@
 #include "base/check.h"
 #include "base/log_line.h"
 #include "control/control.h"
+#include "control/http/server.h"
 
 enum {
     EXIT_PERMANENT = 3,
@@ -27,6 +28,7 @@ enum {
     LOOK_NS = 100000,        /* between two looks at the rings of busy cores */
     LOOK_IDLE_NS = 1000000,  /* the same after a second without a word from them */
     LOOKS_UNTIL_IDLE = 10000,
+    HTTP_RETRY_MS = 1000,
 };
 
 struct program {
@@ -39,6 +41,11 @@ struct program {
     uv_signal_t term;
     uv_signal_t interrupt;
     struct mill_control *control;
+    const struct mill_config *config;
+    struct mill_counters *counters;
+    struct mill_ipc_segment *segment;
+    struct mill_http *http;
+    uv_timer_t http_timer; /* another try to listen */
     struct mill_map *map;
     struct mill_bell bell;
     int exit_code;
@@ -218,6 +225,40 @@ static int start_loop(struct program *program, bool busy)
     return rc;
 }
 
+/* --- HTTP --------------------------------------------------------------------------------------
+ */
+
+static void on_http_timer(uv_timer_t *timer)
+{
+    struct program *program = timer->data;
+    struct mill_report report = {0};
+    if (mill_http_open(program->config, program->counters, program->segment, &program->http,
+                       &report) == 0) {
+        mill_log_line(MILL_LEVEL_NOTICE, "control.http-listening", "after other tries");
+        uv_timer_stop(timer);
+    }
+}
+
+/* A first start fails where the listener cannot be had, as with any other. One beside a millraced
+ * that serves must not: it goes on without, and tries again. ret: exit code, 0 fine. */
+static int start_http(struct program *program)
+{
+    struct mill_report report = {0};
+    uv_timer_init(&program->loop, &program->http_timer);
+    program->http_timer.data = program;
+    if (mill_http_open(program->config, program->counters, program->segment, &program->http,
+                       &report) == 0) {
+        return 0;
+    }
+    if (atomic_load_explicit(&program->segment->dataplane.serving, memory_order_acquire) == 0) {
+        mill_log_line(MILL_LEVEL_ERROR, "control.cannot-start", "%s", report.text);
+        return EXIT_PERMANENT;
+    }
+    mill_log_line(MILL_LEVEL_WARN, "control.http-not-listening", "%s", report.text);
+    uv_timer_start(&program->http_timer, on_http_timer, HTTP_RETRY_MS, HTTP_RETRY_MS);
+    return 0;
+}
+
 /* --- start -------------------------------------------------------------------------------------
  */
 
@@ -272,6 +313,9 @@ static int open_control(struct program *program, const struct mill_config *confi
                           NULL);
     }
     options.shared = &counters->control;
+    program->config = config;
+    program->counters = counters;
+    program->segment = options.segment;
     options.map = program->map;
     for (uint32_t i = 0; i < options.segment->cores_count; i++) {
         char name[32];
@@ -333,15 +377,16 @@ int main(int argc, char **argv)
     }
     if (code == 0) {
         bool busy = strcmp(mill_config_text(config, MILL_KEY_DATAPLANE_IDLE), "busy") == 0;
-        if (start_loop(&program, busy) == 0) {
+        code = start_loop(&program, busy) == 0 ? start_http(&program)
+                                               : fail_start("the event loop cannot be made", NULL);
+        if (code == 0) {
             run_turns(&program);
             if (program.exit_code == 0) {
                 uv_run(&program.loop, UV_RUN_DEFAULT);
             }
             code = program.exit_code;
-        } else {
-            code = fail_start("the event loop cannot be made", NULL);
         }
+        mill_http_close(program.http);
         mill_control_close(program.control);
     }
     mill_map_close(program.map);

@@ -12,6 +12,17 @@ static_assert(sizeof(struct mill_shared_port) % MILL_CACHE_SPACING_BYTES == 0, "
 static_assert(offsetof(struct mill_counters, cores) % MILL_CACHE_SPACING_BYTES == 0,
               "shared layout");
 
+const char *const mill_stage_names[MILL_STAGE_COUNT] = {
+    [MILL_STAGE_COMPLETE] = "complete",     [MILL_STAGE_APPENDED] = "appended",
+    [MILL_STAGE_REPLICATED] = "replicated", [MILL_STAGE_ANSWERED] = "answered",
+    [MILL_STAGE_ACKED] = "acked",           [MILL_STAGE_TOTAL] = "total",
+};
+const char *const mill_stage_api_names[MILL_STAGE_API_COUNT] = {
+    [MILL_STAGE_API_PRODUCE] = "produce",
+    [MILL_STAGE_API_FETCH] = "fetch",
+    [MILL_STAGE_API_OTHER] = "other",
+};
+
 uint64_t mill_counters_bytes(uint32_t cores_count)
 {
     return sizeof(struct mill_counters) + cores_count * sizeof(struct mill_shared_core);

@@ -3,7 +3,7 @@
  * everyone may read. Each word has one writer, which stores relaxed; a reader sees values a moment
  * old and never waits.
  *
- *   | header | listeners[] | ports[] | control | cores[] |
+ *   | header | listeners[] | ports[] | control | http | cores[] |
  */
 #ifndef MILL_IPC_COUNTERS_H
 #define MILL_IPC_COUNTERS_H
@@ -16,10 +16,14 @@
 
 enum {
     MILL_COUNTERS_MAGIC = 0x4d4c4354, /* "MLCT" */
-    MILL_COUNTERS_VERSION = 3,
+    MILL_COUNTERS_VERSION = 4,
     MILL_COUNTERS_PORTS_MAX = 8,
     MILL_COUNTERS_PARTITIONS_MAX = 128, /* the busy ones of a core */
     MILL_COUNTERS_TAKERS_MAX = 16,      /* remembered per core; the least ones make room */
+    MILL_COUNTERS_API_KEYS = 96,        /* greater ones, and versions, are not counted */
+    MILL_COUNTERS_API_VERSIONS = 24,
+    MILL_COUNTERS_ERROR_APIS = 24, /* keys of the APIs whose partitions' errors are counted */
+    MILL_COUNTERS_ERRORS = 144,    /* error codes, from -1 on */
 };
 
 /* Where a request's time goes; each is measured from the stage before. */
@@ -29,6 +33,7 @@ enum mill_stage {
     MILL_STAGE_REPLICATED, /* to high watermark or flush reached */
     MILL_STAGE_ANSWERED,   /* to the answer queued on the stream */
     MILL_STAGE_ACKED,      /* to the peer's TCP having all of it */
+    MILL_STAGE_TOTAL,      /* whole frame there to the answer queued */
     MILL_STAGE_COUNT,
 };
 
@@ -38,6 +43,9 @@ enum mill_stage_api {
     MILL_STAGE_API_OTHER,
     MILL_STAGE_API_COUNT,
 };
+
+extern const char *const mill_stage_names[MILL_STAGE_COUNT];
+extern const char *const mill_stage_api_names[MILL_STAGE_API_COUNT];
 
 #define MILL_COUNTER_WORD(name, help) _Atomic uint64_t name;
 
@@ -85,6 +93,10 @@ struct mill_shared_control {
     MILL_SPACED MILL_CONTROL_COUNTERS(MILL_COUNTER_WORD) MILL_CONTROLLER_COUNTERS(MILL_COUNTER_WORD)
 };
 
+struct mill_shared_http {
+    MILL_SPACED MILL_HTTP_COUNTERS(MILL_COUNTER_WORD)
+};
+
 struct mill_shared_core {
     MILL_SPACED _Atomic uint32_t cpu;
     _Atomic uint32_t tid;
@@ -93,6 +105,10 @@ struct mill_shared_core {
     struct mill_shared_listener listeners[MILL_MAP_LISTENERS_MAX];
     struct mill_hist stages[MILL_STAGE_API_COUNT][MILL_STAGE_COUNT];
     struct mill_shared_partition busy[MILL_COUNTERS_PARTITIONS_MAX];
+    /* Answered requests by API key and version, and the errors that partitions got by API key and
+     * code + 1. */
+    _Atomic uint64_t apis[MILL_COUNTERS_API_KEYS][MILL_COUNTERS_API_VERSIONS];
+    _Atomic uint64_t errors[MILL_COUNTERS_ERROR_APIS][MILL_COUNTERS_ERRORS];
     struct mill_hist wake;     /* a ring of this core's bell to its first look after */
     _Atomic uint64_t woken_ns; /* monotonic time of the newest look that ended a sleep with work */
     struct mill_shared_jitter jitter; /* the main thread's words */
@@ -131,6 +147,7 @@ struct mill_counters {
     struct mill_shared_listener_info listeners[MILL_MAP_LISTENERS_MAX];
     struct mill_shared_port ports[MILL_COUNTERS_PORTS_MAX];
     struct mill_shared_control control;
+    struct mill_shared_http http; /* control's, too */
     struct mill_shared_core cores[];
 };
 
@@ -140,10 +157,16 @@ void mill_counters_format(void *memory, uint32_t cores_count);
 /* ret: 0, -EBADMSG wrong magic, version or size. */
 int mill_counters_check(const void *memory, uint64_t size_bytes) MILL_WARN_UNUSED;
 
-/* Owner's store, and a reader's load. */
+/* Owner's store. */
 static inline void mill_counter_set(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_relaxed);
+}
+/* Owner's addition; no lock prefix. */
+static inline void mill_counter_add(_Atomic uint64_t *word, uint64_t n)
+{
+    atomic_store_explicit(word, atomic_load_explicit(word, memory_order_relaxed) + n,
+                          memory_order_relaxed);
 }
 static inline uint64_t mill_counter_get(const _Atomic uint64_t *word)
 {

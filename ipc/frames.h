@@ -105,7 +105,7 @@ struct mill_event_ids_low {
 struct mill_ipc_side {
     MILL_SPACED _Atomic uint64_t incarnation;
     _Atomic uint64_t seen;    /* the other side's incarnation as this side last attached to it */
-    _Atomic uint64_t beat_ns; /* monotonic time of its last turn (control) */
+    _Atomic uint64_t beat_ns; /* monotonic time of its last turn (millraced: its main thread) */
     _Atomic uint32_t serving; /* 1: start-up is over */
 };
 

@@ -559,7 +559,28 @@ bool mill_controller_note(struct mill_controller *controller,
                           const struct mill_event_partition *event)
 {
     struct mill_topic *topic = mill_topics_by_id(&controller->topics, &event->topic_id);
-    return topic && mill_topic_note_state(topic, event->partition, event->state);
+    uint32_t failed_before = topic ? topic->failed_count : 0;
+    bool changed = topic && mill_topic_note_state(topic, event->partition, event->state);
+    if (changed) {
+        controller->counters.partitions_failed += topic->failed_count;
+        controller->counters.partitions_failed -= failed_before;
+    }
+    return changed;
+}
+
+void mill_controller_forget_states(struct mill_controller *controller)
+{
+    mill_topics_forget_states(&controller->topics);
+    controller->counters.partitions_failed = 0;
+}
+
+const struct mill_controller_counters *mill_controller_count(struct mill_controller *controller)
+{
+    const struct mill_topics *topics = &controller->topics;
+    controller->counters.topics = topics->count - topics->deleting_count;
+    controller->counters.partitions = topics->partitions_count;
+    controller->counters.topics_deleting = topics->deleting_count;
+    return &controller->counters;
 }
 
 /* What was committed while the map had no room. */

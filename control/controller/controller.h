@@ -103,6 +103,10 @@ int16_t mill_controller_delete(struct mill_controller *controller, struct mill_t
 /* A core said something of a partition. ret: true when it changed something. */
 bool mill_controller_note(struct mill_controller *controller,
                           const struct mill_event_partition *event);
+/* Another data plane runs now: nothing is known of any partition. */
+void mill_controller_forget_states(struct mill_controller *controller);
+/* The counters, levels as they are now. */
+const struct mill_controller_counters *mill_controller_count(struct mill_controller *controller);
 /* Removes topics whose partitions are all gone. ret: how many. */
 uint32_t mill_controller_sweep(struct mill_controller *controller);
 

@@ -65,6 +65,38 @@ static void stages_add(struct mill_core *core, struct mill_request *request)
     /* One replica: replicated as soon as appended. */
     mill_hist_add(&stages[MILL_STAGE_REPLICATED], 0);
     mill_hist_add(&stages[MILL_STAGE_ANSWERED], now - done);
+    mill_hist_add(&stages[MILL_STAGE_TOTAL], now - request->complete_ns);
+}
+
+/* Its version, and the errors that its partitions got. */
+static void request_count(struct mill_core *core, const struct mill_request *request)
+{
+    uint16_t key = (uint16_t)request->header.api_key;
+    uint16_t version = (uint16_t)request->header.api_version;
+    bool failed = request->top_error != 0;
+    core->words.requests++;
+    if (key < MILL_COUNTERS_API_KEYS && version < MILL_COUNTERS_API_VERSIONS) {
+        mill_counter_add(&core->shared->apis[key][version], 1);
+    }
+    if (key >= MILL_COUNTERS_ERROR_APIS) {
+        return;
+    }
+    for (uint32_t i = 0; i < request->ops_count && !failed; i++) {
+        failed = request->ops[i].error != 0;
+    }
+#ifndef MILL_MUTANT_CORE_ERRORS_UNCOUNTED
+    for (uint32_t i = 0; i < request->ops_count && failed; i++) {
+        uint16_t code = (uint16_t)(request->ops[i].error + 1);
+        if (code < MILL_COUNTERS_ERRORS && code != 1) {
+            mill_counter_add(&core->shared->errors[key][code], 1);
+        }
+    }
+#endif
+    if (request->top_error > 0 && request->top_error < MILL_COUNTERS_ERRORS - 1) {
+        mill_counter_add(&core->shared->errors[key][request->top_error + 1], 1);
+    }
+    core->words.produce_failed += failed && key == MILL_API_KEY_PRODUCE ? 1 : 0;
+    core->words.fetch_failed += failed && key == MILL_API_KEY_FETCH ? 1 : 0;
 }
 
 /* The whole answer is queued: the request is over. */
@@ -80,7 +112,7 @@ static void answer_end(struct mill_core *core, struct mill_request *request)
             .api = (uint8_t)stage_api(request),
         };
     }
-    core->words.requests++;
+    request_count(core, request);
     conn->stream->ops->push(conn->stream);
     mill_request_free(core, request);
     mill_conn_finish(core, conn, frame_bytes);
@@ -91,7 +123,7 @@ void mill_answer_none(struct mill_core *core, struct mill_request *request)
     struct mill_conn *conn = request->conn;
     uint32_t frame_bytes = request->settled ? 0 : request->frame_bytes;
     stages_add(core, request);
-    core->words.requests++;
+    request_count(core, request);
     mill_request_free(core, request);
     mill_conn_finish(core, conn, frame_bytes);
 }

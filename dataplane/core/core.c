@@ -326,6 +326,8 @@ static void words_gather(struct mill_core *core)
     words->dirty_bytes = log->dirty_bytes;
     words->dirty_full = log->dirty_full;
     words->batches_in = log->batches_in;
+    words->records_in = log->records_in;
+    words->producers = log->producers;
     words->batches_refused = log->batches_refused;
     words->batches_inspected = log->batches_inspected;
     words->batches_recompressed = log->batches_recompressed;

@@ -97,7 +97,9 @@ static void watch(struct mill_plane *plane, int signals, pid_t parent)
             told = true;
         }
         mill_plane_publish(plane);
-        mill_stall_watch_look(stalls, mill_now_read().mono_ns);
+        uint64_t now_ns = mill_now_read().mono_ns;
+        mill_stall_watch_look(stalls, now_ns);
+        atomic_store_explicit(&plane->ipc->dataplane.beat_ns, now_ns, memory_order_relaxed);
     }
     mill_stall_watch_close(stalls);
 }

@@ -147,6 +147,7 @@ static void core_look(struct mill_stall_watch *watch, uint32_t index, uint64_t n
     struct mill_stall_told told;
     char taker[TAKER_TEXT_BYTES];
     enum mill_stall_news news = mill_stall_look(&watch->cores[index].state, &sample, &told);
+    mill_counter_set(&core->jitter.standstill_ns, now_ns - watch->cores[index].state.moved_ns);
     if (news == MILL_STALL_NOTHING) {
         return;
     }

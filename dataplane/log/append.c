@@ -162,6 +162,7 @@ static void settle(struct mill_partition *partition, uint8_t *bytes, struct mill
         mill_log_producer_note(partition, batch, now.wall_ms);
     }
     partition->log->stats.batches_in++;
+    partition->log->stats.records_in += (uint64_t)batch->records_count;
     result->base_offset = batch->base_offset;
     result->append_time_ms = append_time ? now.wall_ms : -1;
     result->start_offset = partition->start_offset;

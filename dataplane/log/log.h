@@ -293,6 +293,7 @@ struct mill_log_stats {
     uint64_t bytes_in;
     uint64_t bytes_out;
     uint64_t batches_in;
+    uint64_t records_in;
     uint64_t batches_refused;
     uint64_t batches_inspected;
     uint64_t batches_recompressed;

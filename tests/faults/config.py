@@ -75,6 +75,7 @@ def taken_port():
         port = other.getsockname()[1]
         done = subprocess.run([MILLRACE, "start", "--set", f"node.id={node}", "--set", "hugepages=off",
                                "--set", f"run.dir={home}/run", "--set", f"log.dirs={home}/data",
+                               "--set", "http.listener=",
                                "--set", f"listeners=LOCAL://127.0.0.1:{port}"],
                               text=True, capture_output=True, timeout=60, check=False)
         assert done.returncode == 1 and "ready" not in done.stdout, done

@@ -94,6 +94,7 @@ class Broker:
             "log.dirs": self.log_dir,
             "run.dir": self.run_dir,
             "hugepages.size.mb": "256",
+            "http.listener": "",
             "log.message.timestamp.after.max.ms": "9223372036854775807",
         }
         if nic:

@@ -58,6 +58,7 @@ class GuestBroker(Broker):
             "log.dirs": "/data/log",
             "run.dir": RUN_DIR,
             "hugepages.size.mb": "256",
+            "http.listener": "",
             "dpdk.ports": ",".join(f"nic{NAMES[name].number}" for name in cards),
             "log.message.timestamp.after.max.ms": "9223372036854775807",
         }

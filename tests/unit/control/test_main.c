@@ -40,7 +40,8 @@ static void prepare(struct started *s, const char *more)
     snprintf(s->config_file, sizeof(s->config_file), "%s/c.properties", s->dir);
     FILE *file = fopen(s->config_file, "w");
     assert_non_null(file);
-    fprintf(file, "node.id=1\nlog.dirs=%s\nmetadata.dir=%s\n%s", s->dir, s->dir, more);
+    fprintf(file, "node.id=1\nlog.dirs=%s\nmetadata.dir=%s\nhttp.listener=\n%s", s->dir, s->dir,
+            more);
     fclose(file);
     s->map = make_memory("map", FAKE_MAP_BYTES, &memory);
     mill_map_format(memory, &limits);
