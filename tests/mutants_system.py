@@ -33,6 +33,7 @@ TABLE = (
     ("control-busy-bell", "unit/control/main"),
     ("supervisor-share-dirs", "tests/faults/dpdk_start.py"),
     ("distribute-wrong-core", "tests/clients/direct_cores.py"),
+    ("distribute-first-core", "tests/clients/ports.py cores"),
     ("nodes-replica-real", "tests/clients/direct_cores.py"),
     ("core-stall-uncounted", "tests/faults/starved.py"),
     ("core-rows-stale", "tests/clients/top.py"),

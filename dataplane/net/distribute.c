@@ -183,6 +183,9 @@ static uint32_t target_of(const struct side *side, const struct mill_buf *frame)
         return side->index;
     }
     uint64_t hash = mill_flow_map_hash(of->flows, &key);
+#ifdef MILL_MUTANT_DISTRIBUTE_FIRST_CORE
+    hash = 0;
+#endif
     return side->index + (uint32_t)((hash >> 32) * served >> 32) * of->rx_queues;
 }
 

@@ -3,7 +3,8 @@
 
     ADDRESS shape CORES TOPIC   nodes, ports, leaders, replicas; each node's settings; prints who leads what
     ADDRESS wrong CORES TOPIC   produce and fetch at a core that does not own the partition
-    ADDRESS idle CORES          connections to the last core are silent for 5 s and are answered after"""
+    ADDRESS idle CORES          connections to the last core are silent for 5 s and are answered after
+    ADDRESS reach COUNT TOPIC   so many connections at once produce to partitions 0 and 1 each"""
 import json
 import struct
 import sys
@@ -105,12 +106,24 @@ def idle(address, cores):
         client.close()
 
 
+def reach(address, count, topic):
+    clients = [Client(address) for _ in range(count)]
+    for client in clients:
+        for partition in (0, 1):
+            error = client.produce(topic, partition, batch([b"reached"]))[0]
+            assert error == 0, error
+    for client in clients:
+        client.close()
+
+
 def main():
     address, what, cores = sys.argv[1], sys.argv[2], int(sys.argv[3])
     if what == "shape":
         shape(address, cores, sys.argv[4])
     elif what == "wrong":
         wrong(address, cores, sys.argv[4])
+    elif what == "reach":
+        reach(address, cores, sys.argv[4])
     else:
         idle(address, cores)
 

@@ -16,10 +16,11 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../faults"))
 from kill_data import kill_rounds
-from lib.broker import TOP, Broker, pick, run
+from lib.broker import TOP, Broker, pick, run, wait
 
 PARTITIONS = 12
 CODECS = ("none", "zstd")
+IDLE_TRIES = 3  # of 16 flows, each of which the TAP may put on either queue
 FRANZ = os.path.join(TOP, "build/clients/go/franz")
 CHECK = os.path.join(TOP, "tests/clients/direct_check.py")
 
@@ -50,10 +51,6 @@ def digests(broker, listener, topic):
     return found
 
 
-def counts(broker, name):
-    return [core[name] for core in broker.status()["cores"]]
-
-
 def check(broker, listeners, cores, total):
     """Clients that follow Metadata, with `cores` direct cores: nothing is handed over."""
     for listener in listeners:
@@ -69,21 +66,25 @@ def check(broker, listeners, cores, total):
                 print(listener, run(*broker.inside(listener), FRANZ, broker.address(listener),
                                     f"go-{listener.lower()}-{codec}", codec, str(total),
                                     timeout=1800).strip())
-    assert counts(broker, "handed_over") == [0] * cores, counts(broker, "handed_over")
-    assert all(counts(broker, "partitions")), counts(broker, "partitions")
-    assert broker.status()["memory"]["loaned_bytes"] == 0, broker.status()["memory"]
+    assert broker.counts("handed_over") == [0] * cores, broker.counts("handed_over")
+    assert all(broker.counts("partitions")), broker.counts("partitions")
+    broker.wait_no_loans()
 
 
 def check_strays(broker, listeners, cores):
     """Clients at the wrong core are served by hand-over; flows that the port misplaces find their way."""
     for listener in listeners:
-        before = sum(counts(broker, "handed_over"))
+        before = sum(broker.counts("handed_over"))
         broker.python(listener, CHECK, "wrong", str(cores), f"shape-{listener.lower()}")
-        assert sum(counts(broker, "handed_over")) >= before + 2 * cores
+        wait("requests at the wrong core are not handed over",
+             lambda: sum(broker.counts("handed_over")) >= before + 2 * cores)
     if "NIC" in listeners:
-        before = sum(counts(broker, "misdirected"))
-        broker.python("NIC", CHECK, "idle", str(cores))
-        moved = sum(counts(broker, "misdirected")) - before
+        before = sum(broker.counts("misdirected"))
+        for _ in range(IDLE_TRIES):
+            broker.python("NIC", CHECK, "idle", str(cores))
+            moved = sum(broker.counts("misdirected")) - before
+            if moved > 0 or broker.lab.iface != "mill0":
+                break
         tcp = broker.status()["tcp"]
         assert tcp["handover_dropped"] == 0 and tcp["flows_unshared"] == 0, tcp
         if broker.lab.iface == "mill0":
@@ -114,10 +115,10 @@ def check_shared(queues, total, kills):
         print("NIC", broker.python("NIC", script, "shared-rd", "none", str(total), timeout=1800).strip())
         if kills:
             kill_rounds(broker, "kills", kills, random.SystemRandom().randrange(1 << 32), ["NIC"] * 4)
-        moved = counts(broker, "misdirected")
+        broker.reach_cores("NIC", "shared")
+        broker.wait_no_loans()
+        moved = broker.counts("misdirected")
         status = broker.status()
-        assert all(counts(broker, "requests")), "one core served nothing"
-        assert status["memory"]["loaned_bytes"] == 0, status["memory"]
         assert status["tcp"]["handover_dropped"] == 0 and status["tcp"]["flows_unshared"] == 0
         if queues:
             assert moved[0] > 0 and moved[1] == 0, f"one queue, and core 0 gave nothing away: {moved}"

@@ -16,7 +16,7 @@ API_KEYS = {0: (3, 11), 1: (4, 12), 2: (1, 8), 3: (0, 12), 10: (0, 4), 18: (0, 4
 SAMPLES = os.path.join(TOP, "build/tests/unit/protocol/sample_frames")
 
 
-def outcome(address, data, shut=True, timeout=5):
+def outcome(address, data, shut=True, timeout=30):
     """Sends bytes on a new connection: what comes back until the close, None when nothing happens."""
     host, port = address.rsplit(":", 1)
     with socket.create_connection((host, int(port)), timeout=timeout) as peer:

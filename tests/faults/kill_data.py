@@ -37,7 +37,7 @@ def main():
         broker.start()
         listeners = ["LOCAL", "NIC", "LOCAL", "NIC"] if broker.nic else ["LOCAL"] * 4
         total = kill_rounds(broker, "kills", rounds, seed, listeners)
-        assert broker.status()["memory"]["loaned_bytes"] == 0
+        broker.wait_no_loans()
     print(f"{rounds} kills, {total} records, every acknowledged one there once and in order")
 
 

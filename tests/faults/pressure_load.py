@@ -229,7 +229,7 @@ def produce_large(address, count):
 
 def fetch_limits(address, _):
     """Limits of zero, negative and beyond any memory."""
-    with Client(address) as client:
+    with Client(address, timeout=90) as client:
         def ask(**words):
             found = fetch_answer(client.ask(FETCH, 7, fetch_body([("pressed", [(0, 0)])], **words)))
             assert found[0][2] == NONE, (words, found)
@@ -242,8 +242,8 @@ def fetch_limits(address, _):
         begun = time.monotonic()
         assert ask(min_bytes=2**31 - 1, wait_ms=0) > 0
         assert ask(min_bytes=2**31 - 1, wait_ms=-5) > 0
-        assert ask(min_bytes=-1, wait_ms=5000) > 0
-        assert time.monotonic() - begun < 1
+        assert ask(min_bytes=-1, wait_ms=60000) > 0
+        assert time.monotonic() - begun < 30, "a fetch waited that had what it asked for"
         for offset, error in ((-1, 1), (2**62, 1), (-2**63, 1)):
             found = fetch_answer(client.ask(FETCH, 7, fetch_body([("pressed", [(0, offset)])])))
             assert found[0][2] == error, (offset, found)

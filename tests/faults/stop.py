@@ -45,7 +45,7 @@ def main():
         assert best <= STOP_S, f"the fastest of {TRIES} stops took {best:.2f} s"
 
         # Killed, and the arena gone: what was written to the files is served.
-        time.sleep(1.5)  # every batch is in the files within a second
+        broker.wait_written()
         broker.process.kill()
         broker.process.wait()
         wait_gone(broker)
@@ -77,7 +77,7 @@ def wait_gone(broker, limit=5):
 
 def kill_hard(broker):
     """Supervisor first, then at once millraced: nobody writes the arena out or removes it."""
-    time.sleep(1.5)
+    broker.wait_written()
     pids = [broker.pid(name) for name in ("millraced", "control")]
     os.kill(broker.process.pid, 19)
     for pid in pids:

@@ -57,6 +57,13 @@ def free_port(count=1):
             continue
 
 
+def wait(what, condition, timeout=15):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
 def alive(pid):
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
@@ -255,12 +262,35 @@ class Broker:
     def listener(self, name):
         return next(one for one in self.status()["listeners"] if one["name"] == name)
 
-    def wait_no_loans(self, timeout=5):
-        """Every loan is back: what a card holds until its next burst may take a moment."""
-        deadline = time.monotonic() + timeout
-        while self.status()["memory"]["loaned_bytes"] != 0:
-            assert time.monotonic() < deadline, self.status()["memory"]
-            time.sleep(0.1)
+    def wait_no_loans(self, timeout=15):
+        """Every loan is back: what a peer's TCP has not acknowledged, or a card holds until its next burst, may
+        take a moment after the client has gone."""
+        wait("loans are out", lambda: self.status()["memory"]["loaned_bytes"] == 0, timeout)
+
+    def wait_written(self, timeout=30):
+        """Every batch is in its files, as far as the kernel's page cache."""
+        wait("batches are not written", lambda: self.status()["log"]["dirty_bytes"] == 0, timeout)
+
+    def counts(self, name):
+        """A counter of each core; published every 10 ms of a busy core."""
+        return [core[name] for core in self.status()["cores"]]
+
+    def reach_cores(self, listener, topic, name="requests", rounds=16):
+        """Opens connections, 16 at a time, that produce to two partitions of the topic each, until the counter
+        has grown on every core: a hash that may put a few flows on one core puts 256 on one only when it is no
+        hash. Nobody else talks to the broker meanwhile."""
+        script = os.path.join(TOP, "tests/clients/direct_check.py")
+        time.sleep(0.5)  # what earlier clients did is counted
+        before = self.counts(name)
+        for _ in range(rounds):
+            self.python(listener, script, "reach", "16", topic)
+            limit = time.monotonic() + 2
+            while time.monotonic() < limit:
+                if all(now > old for now, old in zip(self.counts(name), before)):
+                    return
+                time.sleep(0.1)
+        raise AssertionError(f"{16 * rounds} connections through {listener}, and a core's {name} did not grow: "
+                             f"{before} to {self.counts(name)}")
 
     # --- clients --------------------------------------------------------------------------------
     def address(self, listener):
