@@ -13,13 +13,9 @@
 
 #include "base/log_line.h"
 #include "dataplane/core/alloc_guard.h"
+#include "dataplane/core/idle.h"
 
 enum {
-    SPIN_NS = 20000,        /* after the last work: a tight loop */
-    WARM_NS = 200000,       /* then pauses, up to here */
-    NAP_SHORT_NS = 500000,  /* sleep when a port has nothing to wake us */
-    NAP_LONG_NS = 10000000, /* the same after a second of silence */
-    SILENCE_NS = 1000000000,
     PUBLISH_NS = 10000000,
     WORKER_LOOK_NS = 100000,
     STALL_NS = 10000000, /* no turn for so long: somebody else has the CPU */
@@ -49,18 +45,12 @@ static int start(pthread_t *thread, void *(*run)(void *), void *argument)
 
 /* --- cores ----------------------------------------------------------------------------------- */
 
-static uint64_t sleep_limit(const struct mill_core_thread *thread, uint64_t now, uint64_t idle_ns)
+static uint64_t sleep_limit(const struct mill_core_thread *thread, const struct mill_idle *idle,
+                            uint64_t now)
 {
     uint64_t at = mill_core_deadline(thread->core);
     uint64_t limit = at == MILL_NEVER ? MILL_NEVER : at - MILL_MIN(at, now);
-    if (thread->nap_bounded) {
-        uint64_t nap_ns = idle_ns > SILENCE_NS ? NAP_LONG_NS : NAP_SHORT_NS;
-#ifdef MILL_MUTANT_CORE_NAP_SHORT
-        nap_ns = NAP_SHORT_NS;
-#endif
-        limit = MILL_MIN(limit, nap_ns);
-    }
-    return limit;
+    return MILL_MIN(limit, mill_idle_sleep_ns(idle, now));
 }
 
 static void tx_done(struct mill_core_thread *thread)
@@ -83,7 +73,7 @@ static bool second_look(struct mill_core_thread *thread, struct mill_now now)
 }
 
 /* ret: nanoseconds slept, 0 when not; ret_found: the last look found something. */
-static uint64_t nap(struct mill_core_thread *thread, uint64_t idle_ns, bool *ret_found)
+static uint64_t nap(struct mill_core_thread *thread, const struct mill_idle *idle, bool *ret_found)
 {
     struct mill_core *core = thread->core;
     struct mill_now now = mill_now_read();
@@ -95,7 +85,7 @@ static uint64_t nap(struct mill_core_thread *thread, uint64_t idle_ns, bool *ret
     uint64_t end_ns = 0;
     *ret_found = second_look(thread, now);
     if (!*ret_found) {
-        uint64_t limit = sleep_limit(thread, now.mono_ns, idle_ns);
+        uint64_t limit = sleep_limit(thread, idle, now.mono_ns);
 #ifdef MILL_MUTANT_CORE_TICK
         limit = MILL_MIN(limit, (uint64_t)MILL_NS_PER_MS);
 #endif
@@ -147,10 +137,86 @@ static inline void stall_look(struct mill_core *core, uint64_t awake_ns, uint64_
 #endif
 }
 
+/* What a core's loop carries from turn to turn. */
+struct loop {
+    struct mill_core_thread *thread;
+    struct mill_idle idle;
+    struct mill_now now;   /* begin of the next turn */
+    uint64_t published_ns; /* counters */
+    uint64_t awake_ns;     /* end of the last turn or sleep */
+    uint64_t turns;
+    bool slept; /* just before this turn */
+};
+
+/* Counters others read, now and then. */
+static void publish(struct loop *loop)
+{
+    struct mill_core_thread *thread = loop->thread;
+    if (loop->now.mono_ns - loop->published_ns <= PUBLISH_NS) {
+        return;
+    }
+    mill_core_publish(thread->core, loop->now);
+    atomic_store_explicit(&thread->ready, mill_core_ready(thread->core), memory_order_release);
+    loop->published_ns = loop->now.mono_ns;
+    if (thread->busy) {
+        tx_done(thread); /* it never naps, and a card may hold what it was sent */
+    }
+}
+
+/* ret: whether there was anything to do. */
+static bool turn(struct loop *loop)
+{
+    struct mill_core_thread *thread = loop->thread;
+    uint64_t begin_ns = loop->now.mono_ns;
+    turn_broken(loop->turns++);
+    if (atomic_load_explicit(&thread->stop, memory_order_acquire)) {
+        mill_core_stop(thread->core);
+    }
+    bool worked = mill_core_step(thread->core, loop->now) > 0;
+    loop->now = mill_now_read();
+    stall_look(thread->core, loop->awake_ns, loop->now.mono_ns);
+    loop->awake_ns = loop->now.mono_ns;
+    if (worked) {
+        mill_core_time(thread->core, loop->now.mono_ns - begin_ns, 0);
+        mill_idle_worked(&loop->idle, begin_ns, loop->now.mono_ns);
+        if (loop->slept) {
+            atomic_store_explicit(&thread->shared->woken_ns, begin_ns, memory_order_relaxed);
+        }
+    }
+    loop->slept = false;
+    return worked;
+}
+
+/* After a turn without work. */
+static void idle(struct loop *loop)
+{
+    enum mill_idle_step step = mill_idle_look(&loop->idle, loop->now.mono_ns);
+    if (step == MILL_IDLE_LOOK) {
+        return;
+    }
+    if (step == MILL_IDLE_PAUSE) {
+        for (int i = 0; i < PAUSES; i++) {
+            _mm_pause();
+        }
+        loop->now = mill_now_read();
+        return;
+    }
+    bool found = false;
+    uint64_t slept_ns = nap(loop->thread, &loop->idle, &found);
+    mill_core_time(loop->thread->core, 0, slept_ns);
+    loop->slept = slept_ns > 0;
+    loop->now = mill_now_read();
+    loop->awake_ns = loop->now.mono_ns;
+    if (found) {
+        mill_idle_worked(&loop->idle, loop->now.mono_ns, loop->now.mono_ns);
+    }
+}
+
 static void *core_run(void *argument)
 {
     struct mill_core_thread *thread = argument;
     struct mill_core *core = thread->core;
+    struct loop loop = {.thread = thread, .now = mill_now_read()};
     if (pin(thread->cpu) < 0) {
         mill_log_line(MILL_LEVEL_WARN, "core.not-pinned", "cpu=%u", thread->cpu);
     }
@@ -158,60 +224,19 @@ static void *core_run(void *argument)
     atomic_store_explicit(&thread->shared->tid, (uint32_t)gettid(), memory_order_relaxed);
     bool registered = thread->ports_count > 0 && mill_port_thread_register() == 0;
     mill_map_reader_state(mill_core_map(core), mill_core_index(core), true);
-    struct mill_now now = mill_now_read();
-    uint64_t last_work_ns = now.mono_ns;
-    uint64_t published_ns = now.mono_ns;
-    uint64_t awake_ns = now.mono_ns; /* end of the last turn or sleep */
-    uint64_t turns = 0;
-    bool slept_last = false;
+    loop.published_ns = loop.now.mono_ns;
+    loop.awake_ns = loop.now.mono_ns;
+    mill_idle_init(&loop.idle, thread->busy, thread->nap_bounded, loop.now.mono_ns);
     mill_alloc_guard_begin();
     while (!mill_core_stopped(core)) {
-        turn_broken(turns++);
-        if (atomic_load_explicit(&thread->stop, memory_order_acquire)) {
-            mill_core_stop(core);
+        bool worked = turn(&loop);
+        publish(&loop);
+        if (!worked) {
+            idle(&loop);
         }
-        uint32_t work = mill_core_step(core, now);
-        struct mill_now after = mill_now_read();
-        stall_look(core, awake_ns, after.mono_ns);
-        awake_ns = after.mono_ns;
-        if (work > 0) {
-            mill_core_time(core, after.mono_ns - now.mono_ns, 0);
-            last_work_ns = after.mono_ns;
-            if (slept_last) {
-                atomic_store_explicit(&thread->shared->woken_ns, now.mono_ns, memory_order_relaxed);
-            }
-        }
-        slept_last = false;
-        if (after.mono_ns - published_ns > PUBLISH_NS) {
-            mill_core_publish(core, after);
-            atomic_store_explicit(&thread->ready, mill_core_ready(core), memory_order_release);
-            published_ns = after.mono_ns;
-            if (thread->busy) {
-                tx_done(thread); /* it never naps, and a card may hold what it was sent */
-            }
-        }
-        now = after;
-        uint64_t idle_ns = now.mono_ns - last_work_ns;
-        if (work > 0 || idle_ns < SPIN_NS) {
-            continue;
-        }
-        if (thread->busy || idle_ns < WARM_NS) {
-            for (int i = 0; i < PAUSES; i++) {
-                _mm_pause();
-            }
-            now = mill_now_read();
-            continue;
-        }
-        bool found = false;
-        uint64_t slept = nap(thread, idle_ns, &found);
-        mill_core_time(core, 0, slept);
-        slept_last = slept > 0;
-        now = mill_now_read();
-        last_work_ns = found ? now.mono_ns : last_work_ns;
-        awake_ns = now.mono_ns;
     }
     mill_alloc_guard_end();
-    mill_core_publish(core, now);
+    mill_core_publish(core, loop.now);
     mill_map_reader_state(mill_core_map(core), mill_core_index(core), false);
     if (registered) {
         mill_port_thread_unregister();

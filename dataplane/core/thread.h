@@ -2,9 +2,9 @@
 /* Thin drivers: a thread that turns a core on its CPU, with idling, and one that turns a store.
  * They own clock, sleep and wake-up; everything else is in the steps.
  *
- * Idling (`adaptive`): work -> spin for a moment -> pause -> publish "asleep", look once more, then
- * one sleep in ksock's wait that covers sockets, the bell, TAP descriptors and the next deadline.
- * `busy`: never sleeps.
+ * Idling (`adaptive`): after work it looks on for as long as that pays (idle.h) -> publish
+ * "asleep", look once more, then one sleep in ksock's wait that covers sockets, the bell, TAP
+ * descriptors and the next deadline. `busy`: never sleeps.
  */
 #ifndef MILL_DATAPLANE_THREAD_H
 #define MILL_DATAPLANE_THREAD_H

@@ -22,7 +22,8 @@ enum {
     RING_BYTES = 4096,
     MESSAGES = 3000,
     LOST_MS = 2000, /* a message that waits so long was forgotten */
-    WARM_US = 200,  /* thread.c: WARM_NS */
+    SOON_NS = 4000,
+    LATE_NS = 60000, /* more than idle.c's PRICE_NS */
     PUBLISH_NS = 3000,
     DEADLINE_S = 10, /* far, so that no delay of this machine lets it pass before the sleep */
 };
@@ -269,7 +270,8 @@ static void test_messages_at_the_edge_of_sleep_are_all_taken(void **state)
     print_message("seed %llu\n", (unsigned long long)random.state);
     struct rig *rig = rig_start(false, false);
     for (uint64_t i = 1; i <= MESSAGES; i++) {
-        uint64_t pause_ns = (WARM_US - 20) * MILL_NS_PER_US + mill_random_below(&random, 40000);
+        /* It goes to sleep at once or after a while (idle.h): messages around both moments. */
+        uint64_t pause_ns = mill_random_below(&random, i % 2 == 0 ? SOON_NS : LATE_NS);
         uint64_t begun = mill_now_read().mono_ns;
         while (mill_now_read().mono_ns - begun < pause_ns) {
         }
