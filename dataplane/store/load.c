@@ -499,6 +499,9 @@ static int load(struct mill_store *store, struct store_partition *partition,
     const struct store_segment *last = &partition->segments[partition->segments_count - 1];
     partition->written_offset = last->next_offset;
     partition->synced_offset = MILL_MIN(belief.recovery_point, last->next_offset);
+#ifndef MILL_MUTANT_STORE_NAMES_UNSYNCED
+    partition->dir_unsynced = !belief.clean; /* a killed process made files in it, perhaps */
+#endif
     while (partition->epochs_count > 0 &&
            partition->epochs[partition->epochs_count - 1].start_offset > last->next_offset) {
         partition->epochs_count--;

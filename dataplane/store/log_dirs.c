@@ -127,6 +127,14 @@ static int dir_open(struct mill_log_dirs *dirs, uint32_t index, struct mill_repo
     if (r < 0) {
         return r;
     }
+#ifndef MILL_MUTANT_STORE_NAMES_UNSYNCED
+    /* A killed process may have made partitions in it and not come to this. */
+    r = options->files->sync_dir(options->files->context, dir->path);
+    if (r < 0) {
+        return mill_fail(report, r, "log directory %s cannot be synced: %s", dir->path,
+                         strerror(-r));
+    }
+#endif
     r = mill_store_offsets_read(options->files, dir);
     if (r < 0) {
         return mill_fail(report, r, "the checkpoints of log directory %s cannot be read: %s",

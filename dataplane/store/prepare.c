@@ -82,23 +82,45 @@ int mill_store_meta_write(const struct mill_file_calls *files, const char *dir,
     return mill_store_write_text(files, dir, meta_name, text);
 }
 
-/* Makes a directory and what lies above it. */
+/* A name in a directory above ours is durable. Also one that is there already: who made it may have
+ * been killed before this. Where it is not ours to sync, it was not ours to make. */
+static int sync_above(const struct mill_file_calls *files, const char *dir)
+{
+#ifdef MILL_MUTANT_STORE_NAMES_UNSYNCED
+    return 0;
+#endif
+    int r = files->sync_dir(files->context, dir[0] ? dir : "/");
+    return r == -EACCES || r == -EROFS || r == -EINVAL ? 0 : r;
+}
+
+/* Makes a directory and what lies above it, durably. */
 static int make_dirs(const struct mill_file_calls *files, const char *dir)
 {
     char path[STORE_PATH_BYTES];
     snprintf(path, sizeof(path), "%s", dir);
-    for (char *at = path + 1; *at; at++) {
-        if (*at == '/') {
-            *at = '\0';
-            int r = files->make_dir(files->context, path);
-            if (r < 0 && r != -EEXIST && r != -EROFS && r != -EACCES) {
-                return r;
-            }
-            *at = '/';
+    int above = dir[0] == '/' ? 0 : -1; /* where the directory of the next name ends; -1: "." */
+    int r = 0;
+    for (char *at = path + 1; r >= 0; at++) {
+        if (*at != '/' && *at != '\0') {
+            continue;
         }
+        bool last = *at == '\0';
+        *at = '\0';
+        r = files->make_dir(files->context, path);
+        bool passed = r == -EEXIST || (!last && (r == -EROFS || r == -EACCES));
+        r = r < 0 && !passed ? r : 0;
+        if (r == 0) {
+            char parent[STORE_PATH_BYTES];
+            snprintf(parent, sizeof(parent), "%.*s", above < 0 ? 1 : above, above < 0 ? "." : path);
+            r = sync_above(files, parent);
+        }
+        if (last) {
+            break;
+        }
+        above = (int)(at - path);
+        *at = '/';
     }
-    int r = files->make_dir(files->context, path);
-    return r == -EEXIST ? 0 : r;
+    return r;
 }
 
 int mill_store_prepare_dir(const struct mill_file_calls *files, const char *dir, int32_t node_id,

@@ -167,6 +167,15 @@ void mill_store_points_moved(struct mill_store *store)
     }
 }
 
+/* The names of its files are on the disk. */
+static int dir_sync(struct mill_store *store, struct store_partition *partition)
+{
+    int r = partition->dir_unsynced ? store->calls->sync_dir(store->calls->context, partition->path)
+                                    : 0;
+    partition->dir_unsynced = partition->dir_unsynced && r < 0;
+    return r;
+}
+
 /* Everything written is on the disk. */
 static void synced(struct mill_store *store, struct store_partition *partition)
 {
@@ -182,6 +191,7 @@ int mill_store_roll(struct mill_store *store, struct store_partition *partition,
     for (int kind = 0; r == 0 && kind < STORE_FILE_KINDS; kind++) {
         r = sync_kind(store, partition, segment, (enum store_file_kind)kind);
     }
+    r = r < 0 ? r : dir_sync(store, partition);
     if (r < 0) {
         return r;
     }
@@ -294,10 +304,7 @@ int mill_store_sync(struct mill_store *store, struct store_partition *partition)
 {
     int r = sync_kind(store, partition, &partition->segments[partition->segments_count - 1],
                       STORE_FILE_LOG);
-    if (r == 0 && partition->dir_unsynced) {
-        r = store->calls->sync_dir(store->calls->context, partition->path);
-        partition->dir_unsynced = r < 0;
-    }
+    r = r < 0 ? r : dir_sync(store, partition);
     if (r == 0) {
         synced(store, partition);
     }

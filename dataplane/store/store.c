@@ -281,6 +281,10 @@ static void write_run(struct mill_store *store, struct store_partition *partitio
         store->retry_at_ns = now.mono_ns + STORE_RETRY_NS;
         return;
     }
+#ifdef MILL_MUTANT_STORE_ACK_UNSYNCED
+    sync = false;
+    partition->synced_offset = partition->written_offset;
+#endif
     if (r == 0 && sync) {
         r = mill_store_sync(store, partition);
     }

@@ -364,7 +364,7 @@ static void test_fetch_partition_not_loaded_returns_storage_error(void **state)
     assert_true(answered(&world, &client, TURNS_FEW));
     world_disconnect(&client);
     turn(&world, TURNS_FEW);
-    snprintf(path, sizeof(path), "%s/%s-0", world.log_dir, topic);
+    snprintf(path, sizeof(path), "%s/%s-0", world.log_dir[0], topic);
     snprintf(aside, sizeof(aside), "%s/aside", world.dir);
     assert_int_equal(rename(path, aside), 0);
     FILE *file = fopen(path, "w");

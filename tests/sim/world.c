@@ -2,6 +2,7 @@
 /* The data plane in one process; see world.h. */
 #include "tests/sim/world.h"
 
+#include <errno.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,9 +93,15 @@ static void control_step(struct world *world)
 
 static void config_make(struct world *world)
 {
-    char dirs[200];
-    const char *sets[] = {"node.id=1", "listeners=SIM://127.0.0.1:9092", dirs};
-    snprintf(dirs, sizeof(dirs), "log.dirs=%s", world->log_dir);
+    char dirs[16 + sizeof(world->log_dir)];
+    char segment[64];
+    const char *sets[] = {"node.id=1", "listeners=SIM://127.0.0.1:9092", dirs, segment};
+    size_t at = (size_t)snprintf(dirs, sizeof(dirs), "log.dirs=");
+    for (uint32_t i = 0; i < world->disk.dirs_count; i++) {
+        at += (size_t)snprintf(dirs + at, sizeof(dirs) - at, "%s%s", i > 0 ? "," : "",
+                               world->log_dir[i]);
+    }
+    snprintf(segment, sizeof(segment), "log.segment.bytes=%u", world->disk.segment_bytes);
     int r = mill_config_load(NULL, sets, MILL_COUNT_OF(sets), true, &world->config);
     MILL_ASSERT_EQ(r, 0);
 }
@@ -109,7 +116,8 @@ static void say(void *context, int level, const char *id, const char *text)
     world->discards += strncmp(id, "store.take-up", strlen("store.take-up")) == 0 ? 1 : 0;
 }
 
-static void arena_start(struct world *world)
+/* ret: false: the disk failed. */
+static bool arena_start(struct world *world)
 {
     struct mill_report report = {""};
     struct mill_arena_options options = {
@@ -127,18 +135,24 @@ static void arena_start(struct world *world)
     }
     MILL_ASSERT_EQ(r, 0);
     struct mill_log_dirs_options dirs = {
-        .files = &mill_file_calls_posix,
+        .files = world->disk.files,
         .paths = world->log_dirs,
-        .count = 1,
+        .count = world->disk.dirs_count,
         .node_id = WORLD_NODE_ID,
         .cluster_id = mill_map_cluster_read(world->map)->cluster_id,
         .say = say,
         .say_context = world,
     };
+    world->dirs = NULL;
     r = mill_log_dirs_open(&dirs, &world->dirs, &report);
-    MILL_ASSERT_EQ(r, 0);
-    r = mill_store_takeup(world->dirs, world->arena, taken, &world->takeup, &report);
-    MILL_ASSERT_EQ(r, 0);
+    r = r < 0 ? r : mill_store_takeup(world->dirs, world->arena, taken, &world->takeup, &report);
+    MILL_ASSERT(r == 0 || r == -EIO);
+    if (r < 0) {
+        mill_log_dirs_abandon(world->dirs);
+        world->dirs = NULL;
+        mill_arena_close(world->arena, false);
+    }
+    return r == 0;
 }
 
 static struct mill_bell bell_of(struct mill_bell_shared *shared)
@@ -247,7 +261,8 @@ static void core_start(struct world *world, uint32_t index)
     mill_core_add_maker(core->core, mem_maker_base(core->maker), NULL, 0);
 }
 
-static void start(struct world *world)
+/* ret: false: the disk failed, nothing runs but control. */
+static bool start(struct world *world)
 {
     world->incarnation = mill_random_next(&world->random) | 1;
     while (!mill_map_cluster_read(world->map)) {
@@ -255,7 +270,9 @@ static void start(struct world *world)
         world->now.mono_ns += MILL_NS_PER_MS;
     }
     atomic_store(&world->ipc->dataplane.incarnation, world->incarnation);
-    arena_start(world);
+    if (!arena_start(world)) {
+        return false;
+    }
     peers_make(world);
     for (uint32_t i = 0; i < world->cores_count; i++) {
         core_start(world, i);
@@ -267,7 +284,7 @@ static void start(struct world *world)
             ready = ready && mill_core_ready(world->cores[i].core);
         }
         if (ready) {
-            return;
+            return true;
         }
     }
     MILL_ASSERT(false); /* never ready */
@@ -275,13 +292,23 @@ static void start(struct world *world)
 
 void world_open(struct world *world, uint32_t cores_count, uint64_t seed)
 {
-    *world = (struct world){.cores_count = cores_count, .seed = seed};
+    static const struct world_disk kernels = {
+        .files = &mill_file_calls_posix, .dirs_count = 1, .segment_bytes = 1 << 30};
+    world_open_on(world, cores_count, seed, &kernels);
+}
+
+void world_open_on(struct world *world, uint32_t cores_count, uint64_t seed,
+                   const struct world_disk *disk)
+{
+    *world = (struct world){.cores_count = cores_count, .seed = seed, .disk = *disk};
     world->random.state = seed;
     world->now = (struct mill_now){.mono_ns = MILL_NS_PER_S, .wall_ms = 1700000000000};
     snprintf(world->dir, sizeof(world->dir), "/dev/shm/millrace-test-%d-XXXXXX", (int)getpid());
     MILL_ASSERT(mkdtemp(world->dir) != NULL);
-    snprintf(world->log_dir, sizeof(world->log_dir), "%s/log", world->dir);
-    world->log_dirs[0] = world->log_dir;
+    for (uint32_t i = 0; i < disk->dirs_count; i++) {
+        snprintf(world->log_dir[i], sizeof(world->log_dir[i]), "%s/log-%u", world->dir, i);
+        world->log_dirs[i] = world->log_dir[i];
+    }
     world->bells = zeroed(sizeof(world->bells[0]));
     for (uint32_t i = 0; i < WORLD_CORES_MAX; i++) {
         world->core_bells[i] = -1; /* never written: nobody sleeps */
@@ -289,7 +316,7 @@ void world_open(struct world *world, uint32_t cores_count, uint64_t seed)
     segments_make(world);
     config_make(world);
     control_start(world);
-    start(world);
+    MILL_ASSERT(start(world));
 }
 
 /* --- the end of a start ---------------------------------------------------------------------- */
@@ -325,7 +352,45 @@ void world_crash(struct world *world)
     forget(world);
     mill_arena_close(world->arena, false);
     mill_store_kept_free(&world->takeup.kept);
-    start(world);
+    MILL_ASSERT(start(world));
+}
+
+static void segments_free(struct world *world)
+{
+    mill_map_close(world->map);
+    free(world->ipc_memory);
+    free(world->map_memory);
+    free(world->counters_memory);
+}
+
+void world_power_off(struct world *world)
+{
+    struct mill_report report = {""};
+    for (uint32_t i = 0; i < world->cores_count; i++) {
+        mill_store_abandon(world->cores[i].store);
+    }
+    mill_log_dirs_abandon(world->dirs);
+    world->dirs = NULL;
+    forget(world);
+    mill_arena_close(world->arena, false);
+    MILL_ASSERT_EQ(mill_arena_discard(world->dir, &report), 0);
+    mill_store_kept_free(&world->takeup.kept);
+    mill_control_close(world->control);
+    segments_free(world);
+}
+
+bool world_power_on(struct world *world)
+{
+    segments_make(world);
+    control_start(world);
+    if (start(world)) {
+        return true;
+    }
+    struct mill_report report = {""};
+    MILL_ASSERT_EQ(mill_arena_discard(world->dir, &report), 0);
+    mill_control_close(world->control);
+    segments_free(world);
+    return false;
 }
 
 static void stop(struct world *world)
@@ -359,7 +424,7 @@ static void stop(struct world *world)
 void world_restart(struct world *world)
 {
     stop(world);
-    start(world);
+    MILL_ASSERT(start(world));
 }
 
 static int remove_one(const char *path, const struct stat *status, int type, struct FTW *where)
@@ -375,10 +440,7 @@ void world_close(struct world *world)
     stop(world);
     mill_control_close(world->control);
     mill_config_free(world->config);
-    mill_map_close(world->map);
-    free(world->ipc_memory);
-    free(world->map_memory);
-    free(world->counters_memory);
+    segments_free(world);
     free(world->bells);
     nftw(world->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }

@@ -17,6 +17,15 @@
 enum {
     WORLD_CORES_MAX = 4,
     WORLD_ANSWER_BYTES = 4 << 20,
+    WORLD_DIRS_MAX = 4,
+};
+
+/* What a test may choose of the disk below. */
+struct world_disk {
+    const struct mill_file_calls
+        *files; /* of the log directories; the metadata's are the kernel's */
+    uint32_t dirs_count;
+    uint32_t segment_bytes; /* log.segment.bytes */
 };
 
 struct world_core {
@@ -30,8 +39,9 @@ struct world_core {
 
 struct world {
     char dir[128]; /* arena and log folders, removed at the end */
-    char log_dir[160];
-    const char *log_dirs[1];
+    struct world_disk disk;
+    char log_dir[WORLD_DIRS_MAX][160];
+    const char *log_dirs[WORLD_DIRS_MAX];
     struct mill_log_dirs *dirs;
     uint32_t cores_count;
     uint64_t seed;
@@ -59,6 +69,9 @@ struct world {
 
 /* Makes folders under /dev/shm and the segments, and starts control and the cores. */
 void world_open(struct world *world, uint32_t cores_count, uint64_t seed);
+/* The same with log directories on a disk of the test's. */
+void world_open_on(struct world *world, uint32_t cores_count, uint64_t seed,
+                   const struct world_disk *disk);
 /* Creates a topic with one setting by a CreateTopics request of a client; when control answers,
  * every partition serves. */
 void world_topic(struct world *world, const char *name, uint32_t partitions, const char *key,
@@ -69,7 +82,11 @@ uint32_t world_turn(struct world *world, uint64_t step_ns);
 void world_settle(struct world *world, uint32_t limit);
 /* kill -9: every private structure is forgotten (not closed); then a new start on what is left. */
 void world_crash(struct world *world);
-/* The same for control alone: cores go on. */
+/* The power is gone, and with it all memory; then the start after it, on what the disk kept.
+ * ret: false: it failed, for the disk lost its power again; all is off once more. */
+void world_power_off(struct world *world);
+bool world_power_on(struct world *world);
+/* kill -9 of control alone: cores go on. */
 void world_crash_control(struct world *world);
 /* Clean stop and start. */
 void world_restart(struct world *world);
