@@ -25,6 +25,7 @@ enum {
     LOOK_NS = 500000000,          /* how long a start waits for the cores' states */
     RETRY_NS = 10000000,          /* an answer found its ring full */
     AGAIN_NS = 1000000000,        /* something is waited for: ask the cores again */
+    MADE_NS = 200000000,          /* new topics are noted as served together */
     IDLE_NS = 1000000000,         /* nothing is: one look in a while, at new incarnations */
 };
 
@@ -54,6 +55,7 @@ struct mill_control {
     uint64_t generation; /* of the map as the cores were last woken for it */
     uint64_t look_until_ns;
     uint64_t again_ns;
+    uint64_t made_at_ns;
     enum control_state state;
     struct mill_event_partition *looked; /* states told before the store was read */
     uint32_t looked_count;
@@ -159,6 +161,9 @@ void mill_control_close(struct mill_control *control)
         struct mill_admin_request *next = control->first->next;
         mill_admin_free(control->first);
         control->first = next;
+    }
+    if (control->controller.made_count > 0) {
+        mill_controller_keep_made(&control->controller);
     }
     struct mill_meta meta = control->controller.meta;
     mill_controller_close(&control->controller);
@@ -549,6 +554,21 @@ static void publish(struct mill_control *control)
 #undef MILL_CONTROLLER_PUBLISH
 }
 
+/* Notes of several creations go to the store together, a while after: until then a lost directory
+ * is a new one. ret: when it is due. */
+static uint64_t keep_made(struct mill_control *control, uint64_t now_ns)
+{
+    if (control->controller.made_count == 0) {
+        control->made_at_ns = now_ns + MADE_NS;
+        return MILL_NEVER;
+    }
+    if (now_ns >= control->made_at_ns) {
+        control->made_at_ns = now_ns + MADE_NS;
+        mill_controller_keep_made(&control->controller);
+    }
+    return control->made_at_ns;
+}
+
 int mill_control_step(struct mill_control *control, const struct mill_now *now,
                       uint64_t *ret_next_ns, struct mill_report *report)
 {
@@ -574,6 +594,7 @@ int mill_control_step(struct mill_control *control, const struct mill_now *now,
     bool more = take_frames(control, now_ns);
     next_ns = MILL_MIN(next_ns, answer_waiting(control, now_ns));
     give_ids(control);
+    next_ns = MILL_MIN(next_ns, keep_made(control, now_ns));
     mill_controller_sweep(&control->controller);
     mill_map_reclaim(control->controller.writer);
     if (control->waiting_count > 0 || control->controller.topics.deleting_count > 0) {

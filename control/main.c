@@ -21,6 +21,7 @@
 #include "base/log_line.h"
 #include "control/control.h"
 #include "control/http/server.h"
+#include "control/meta/data.h"
 
 enum {
     EXIT_PERMANENT = 3,
@@ -273,6 +274,7 @@ MILL_COLD static int open_store(const struct mill_config *config, struct mill_me
                                 struct mill_report *report)
 {
     char file[1024];
+    struct stat info;
     const char *dir = mill_config_metadata_dir(config);
     if (mkdir(dir, 0755) < 0 && errno != EEXIST) {
         return mill_fail(report, -errno, "metadata.dir %s cannot be made: %s", dir,
@@ -282,7 +284,20 @@ MILL_COLD static int open_store(const struct mill_config *config, struct mill_me
     if (length < 0 || (size_t)length >= sizeof(file)) {
         return mill_fail(report, -ENAMETOOLONG, "metadata.dir is too long a path");
     }
-    return mill_meta_sqlite_open(file, 0, ret_meta, report);
+    if (lstat(file, &info) == 0 && S_ISLNK(info.st_mode)) {
+        return mill_fail(report, -EPERM,
+                         "%s is a symbolic link: let metadata.dir name the folder it points to",
+                         file);
+    }
+    int rc = mill_meta_sqlite_there(file, report);
+#ifndef MILL_MUTANT_CONTROL_BEGINS_ANEW
+    if (rc == 0) {
+        const char *const *dirs = NULL;
+        uint32_t count = mill_config_log_dirs(config, &dirs);
+        rc = mill_meta_refuse_data(dirs, count, file, report);
+    }
+#endif
+    return rc < 0 ? rc : mill_meta_sqlite_open(file, 0, ret_meta, report);
 }
 
 /* Maps what was inherited and opens control on it. ret: exit code, 0 fine. */

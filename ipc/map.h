@@ -61,6 +61,8 @@ static_assert(sizeof(struct mill_topic_settings) == 128, "shared layout");
 enum {
     MILL_TOPIC_INTERNAL = 1u << 0,
     MILL_TOPIC_DELETING = 1u << 1, /* cores close it and remove its files, then say so */
+    MILL_TOPIC_MADE = 1u << 2,     /* all its partitions served before: files that are missing are
+                                      lost, not new */
 };
 
 struct mill_map_partition {

@@ -158,6 +158,13 @@ static int lock_dir(struct locks *locks, const char *dir, const char *name, cons
                     mode_t mode, struct mill_report *report)
 {
     char path[SUPERVISOR_PATH_BYTES];
+    struct stat info;
+    if (lstat(dir, &info) == 0 && S_ISLNK(info.st_mode)) {
+        return mill_fail(report, -ELOOP,
+                         "%s %s is a symbolic link, which may point elsewhere tomorrow: name the "
+                         "directory it points to",
+                         word, dir);
+    }
     int r = make_dirs(dir, mode, report);
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     return r < 0 ? r
@@ -222,7 +229,9 @@ int locks_take(const struct mill_config *config, struct locks *locks, struct mil
 #ifndef MILL_MUTANT_SUPERVISOR_DEVICE_SHARED
     r = r < 0 ? r : devices_lock(config, locks, report);
 #endif
-    return r < 0 ? r : make_dirs(mill_config_metadata_dir(config), 0755, report);
+    return r < 0 ? r
+                 : lock_dir(locks, mill_config_metadata_dir(config), ".metadata.lock",
+                            "metadata directory", 0755, report);
 }
 
 void locks_release(struct locks *locks)

@@ -65,6 +65,8 @@ TABLE = (
     ("core-drip-kept", "tests/faults/pressure.py stagers"),
     ("control-uncommitted", "tests/faults/topics.py"),
     ("store-delete-kept", "tests/faults/topics.py"),
+    ("store-ack-unsynced", "tests/faults/power_cut.py real"),
+    ("control-begins-anew", "tests/faults/restore.py"),
     ("store-full-dropped", "tests/faults/disk_full.py"),
     ("store-full-fences", "tests/faults/disk_full.py"),
     ("store-kept-lost", "tests/faults/disk_full.py"),

@@ -555,6 +555,13 @@ int16_t mill_controller_delete(struct mill_controller *controller, struct mill_t
     return MILL_KERR_NONE;
 }
 
+/* All its partitions serve, and the store does not know yet. */
+static bool is_newly_made(const struct mill_topic *topic)
+{
+    return (topic->record->flags & (MILL_TOPIC_MADE | MILL_TOPIC_DELETING)) == 0 &&
+           topic->serving_count == topic->record->partitions_count;
+}
+
 bool mill_controller_note(struct mill_controller *controller,
                           const struct mill_event_partition *event)
 {
@@ -564,6 +571,7 @@ bool mill_controller_note(struct mill_controller *controller,
     if (changed) {
         controller->counters.partitions_failed += topic->failed_count;
         controller->counters.partitions_failed -= failed_before;
+        controller->made_count += is_newly_made(topic) ? 1 : 0;
     }
     return changed;
 }
@@ -581,6 +589,27 @@ const struct mill_controller_counters *mill_controller_count(struct mill_control
     controller->counters.partitions = topics->partitions_count;
     controller->counters.topics_deleting = topics->deleting_count;
     return &controller->counters;
+}
+
+void mill_controller_keep_made(struct mill_controller *controller)
+{
+    struct mill_uuid *ids = calloc(controller->topics.count + 1, sizeof(ids[0]));
+    uint32_t count = 0;
+    for (struct mill_topic *topic = controller->topics.first; ids && topic; topic = topic->next) {
+        if (is_newly_made(topic)) {
+            ids[count++] = topic->record->id;
+        }
+    }
+    int rc = ids ? 0 : -ENOMEM;
+    if (count > 0) {
+        rc = controller->meta.calls->mark_made(controller->meta.store, ids, count,
+                                               &controller->report);
+    }
+    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+        mill_topics_by_id(&controller->topics, &ids[i])->record->flags |= MILL_TOPIC_MADE;
+    }
+    controller->made_count = rc < 0 ? controller->made_count : 0;
+    free(ids);
 }
 
 /* What was committed while the map had no room. */

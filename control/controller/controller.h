@@ -39,6 +39,7 @@ struct mill_controller {
     uint32_t topics_max;
     struct mill_uuid cluster_id;
     struct mill_topics topics;
+    uint32_t made_count; /* topics that served for the first time, not kept yet */
     struct mill_controller_counters counters;
     bool unpublished;          /* a committed change waits for room in the map */
     struct mill_report report; /* of the last store failure */
@@ -107,6 +108,9 @@ bool mill_controller_note(struct mill_controller *controller,
 void mill_controller_forget_states(struct mill_controller *controller);
 /* The counters, levels as they are now. */
 const struct mill_controller_counters *mill_controller_count(struct mill_controller *controller);
+/* Keeps which topics have served with all their partitions since the last call, in one commit. What
+ * cannot be kept is tried again. */
+void mill_controller_keep_made(struct mill_controller *controller);
 /* Removes topics whose partitions are all gone. ret: how many. */
 uint32_t mill_controller_sweep(struct mill_controller *controller);
 

@@ -50,6 +50,9 @@ struct mill_meta_calls {
     /* Flags topics as being deleted: all or none. ret: also -ENOENT. */
     int (*mark_deleting)(void *store, const struct mill_uuid *ids, uint32_t ids_count,
                          struct mill_report *report);
+    /* Flags topics whose partitions have all served: all or none. ret: also -ENOENT. */
+    int (*mark_made)(void *store, const struct mill_uuid *ids, uint32_t ids_count,
+                     struct mill_report *report);
     int (*remove_topic)(void *store, const struct mill_uuid *id, struct mill_report *report);
     /* A block of producer ids that nobody had or will have. */
     int (*take_ids)(void *store, int64_t count, int64_t *ret_first, struct mill_report *report);
@@ -65,6 +68,8 @@ struct mill_meta {
  * ret: 0; -EBADMSG damaged, or of a newer schema; -EROFS, -ENOSPC, -EIO. */
 int mill_meta_sqlite_open(const char *file, uint32_t pages_max, struct mill_meta *ret_meta,
                           struct mill_report *report) MILL_WARN_UNUSED;
+/* Whether a file holds a store: 1; 0 there is none, or an empty one; -errno as above. */
+int mill_meta_sqlite_there(const char *file, struct mill_report *report) MILL_WARN_UNUSED;
 void mill_meta_close(struct mill_meta *meta);
 
 #endif

@@ -13,8 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/check.h"
+#include "control/meta/sum.h"
 
 struct store {
     sqlite3 *db;
@@ -334,25 +336,37 @@ static int store_set_configs(void *context, const struct mill_meta_topic *topics
     return finish(store, rc, report);
 }
 
-static int store_mark_deleting(void *context, const struct mill_uuid *ids, uint32_t ids_count,
-                               struct mill_report *report)
+static int mark(const struct store *store, uint32_t flag, const struct mill_uuid *ids,
+                uint32_t ids_count, struct mill_report *report)
 {
-    const struct store *store = context;
     sqlite3_stmt *statement = NULL;
     int rc = begin(store, report);
     if (rc == 0) {
-        rc =
-            prepare(store, "UPDATE topics SET flags = flags | 2 WHERE id = ?1", &statement, report);
+        rc = prepare(store, "UPDATE topics SET flags = flags | ?2 WHERE id = ?1", &statement,
+                     report);
     }
     for (uint32_t i = 0; rc == 0 && i < ids_count; i++) {
         bind_id(statement, 1, &ids[i]);
-        rc = run_once(store, statement, "deletion", report);
+        sqlite3_bind_int64(statement, 2, flag);
+        rc = run_once(store, statement, "flag of a topic", report);
         if (rc == 0 && sqlite3_changes(store->db) == 0) {
             rc = mill_fail(report, -ENOENT, "metadata store: no such topic");
         }
     }
     sqlite3_finalize(statement);
     return finish(store, rc, report);
+}
+
+static int store_mark_deleting(void *context, const struct mill_uuid *ids, uint32_t ids_count,
+                               struct mill_report *report)
+{
+    return mark(context, MILL_TOPIC_DELETING, ids, ids_count, report);
+}
+
+static int store_mark_made(void *context, const struct mill_uuid *ids, uint32_t ids_count,
+                           struct mill_report *report)
+{
+    return mark(context, MILL_TOPIC_MADE, ids, ids_count, report);
 }
 
 static int store_remove_topic(void *context, const struct mill_uuid *id, struct mill_report *report)
@@ -548,6 +562,7 @@ static const struct mill_meta_calls calls = {
     .add_topics = store_add_topics,
     .set_configs = store_set_configs,
     .mark_deleting = store_mark_deleting,
+    .mark_made = store_mark_made,
     .remove_topic = store_remove_topic,
     .take_ids = store_take_ids,
     .close = store_close,
@@ -612,6 +627,28 @@ static int prepare_schema(const struct store *store, struct mill_report *report)
     return rc;
 }
 
+int mill_meta_sqlite_there(const char *file, struct mill_report *report)
+{
+    struct stat status;
+    struct store store = {0};
+    int64_t tables = 0;
+    if (stat(file, &status) < 0) {
+        return errno == ENOENT
+                   ? 0
+                   : mill_fail(report, -EIO, "%s: metadata store: %s", file, strerror(errno));
+    }
+    int rc = 0;
+    if (sqlite3_open_v2(file, &store.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW, NULL) !=
+        SQLITE_OK) {
+        rc = store.db ? fail_sqlite(&store, report, "open")
+                      : mill_fail(report, -ENOMEM, "metadata store: out of memory");
+    }
+    rc =
+        rc < 0 ? rc : read_number(&store, "SELECT count(*) FROM sqlite_master", 0, &tables, report);
+    sqlite3_close(store.db);
+    return rc < 0 ? mill_fail_in(report, rc, "%s: ", file) : tables > 0;
+}
+
 int mill_meta_sqlite_open(const char *file, uint32_t pages_max, struct mill_meta *ret_meta,
                           struct mill_report *report)
 {
@@ -620,8 +657,9 @@ int mill_meta_sqlite_open(const char *file, uint32_t pages_max, struct mill_meta
         return mill_fail(report, -ENOMEM, "metadata store: out of memory");
     }
     int rc = 0;
-    if (sqlite3_open_v2(file, &store->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) !=
-        SQLITE_OK) {
+    if (sqlite3_open_v2(file, &store->db,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW,
+                        NULL) != SQLITE_OK) {
         rc = store->db ? fail_sqlite(store, report, "open")
                        : mill_fail(report, -ENOMEM, "metadata store: out of memory");
     }
@@ -641,6 +679,9 @@ int mill_meta_sqlite_open(const char *file, uint32_t pages_max, struct mill_meta
     }
     if (rc == 0) {
         rc = prepare_schema(store, report);
+    }
+    if (rc == 0) {
+        rc = mill_meta_sum_begin(store->db, report);
     }
     if (rc < 0) {
         store_close(store);

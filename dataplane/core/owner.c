@@ -7,8 +7,9 @@
 #include <errno.h>
 #include <string.h>
 
-static struct mill_log_settings settings_of(const struct mill_topic_settings *from)
+static struct mill_log_settings settings_of(const struct mill_map_topic *topic)
 {
+    const struct mill_topic_settings *from = &topic->settings;
     return (struct mill_log_settings){
         .max_message_bytes = from->max_message_bytes,
         .timestamp_before_max_ms = from->timestamp_before_max_ms,
@@ -30,6 +31,7 @@ static struct mill_log_settings settings_of(const struct mill_topic_settings *fr
         .compact = from->compact,
         .delete_old = from->delete_old,
         .compression = from->compression,
+        .made = (topic->flags & MILL_TOPIC_MADE) != 0,
     };
 }
 
@@ -65,7 +67,7 @@ void mill_owner_state(void *context, struct mill_partition *partition, bool gone
 static int partition_open(struct mill_core *core, const struct mill_map_topic *topic,
                           uint32_t index, struct mill_partition **ret_partition)
 {
-    struct mill_log_settings settings = settings_of(&topic->settings);
+    struct mill_log_settings settings = settings_of(topic);
     int r = mill_log_open(core->log, &topic->id, topic->name, (int32_t)index,
                           topic->partitions[index].leader_epoch, &settings, ret_partition);
     if (r == 0) {
@@ -107,7 +109,7 @@ static bool partition_follow(struct mill_core *core, const struct mill_map_topic
         return true;
     }
     if (partition) {
-        struct mill_log_settings settings = settings_of(&topic->settings);
+        struct mill_log_settings settings = settings_of(topic);
         mill_log_update(partition, decided->leader_epoch, &settings);
         return true;
     }

@@ -55,6 +55,7 @@ struct mill_log_settings {
     bool append_time;
     bool compact;
     bool delete_old;     /* the retention holds */
+    bool made;           /* it served before: files that are missing are lost, not new */
     uint8_t compression; /* MILL_LOG_CODEC_ANY, or enum mill_codec: stored with it */
 };
 

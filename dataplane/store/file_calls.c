@@ -17,7 +17,7 @@ static int result_of(int r)
 
 static int posix_open(void *context, const char *path, uint32_t flags)
 {
-    int how = O_CLOEXEC;
+    int how = O_CLOEXEC | O_NOFOLLOW; /* a segment elsewhere may be anybody's */
     int r;
     MILL_UNUSED(context);
     how |= flags & MILL_FILE_WRITE ? O_RDWR : O_RDONLY;
@@ -135,9 +135,14 @@ static int posix_list(void *context, const char *path,
 {
     int r = 0;
     MILL_UNUSED(context);
-    DIR *dir = opendir(path);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
-        return -errno;
+        r = -errno;
+        if (fd >= 0) {
+            close(fd);
+        }
+        return r;
     }
     while (r >= 0) {
         errno = 0;

@@ -477,6 +477,27 @@ static int snapshots_tidy(struct mill_store *store, struct store_partition *part
     return r;
 }
 
+/* A directory without segments, of a partition that had some: told. */
+static bool was_emptied(struct mill_store *store, const struct store_partition *partition)
+{
+    struct store_dir *dir = &store->dirs->dirs[partition->dir];
+    pthread_mutex_lock(&store->dirs->lock);
+    const struct store_offset *offset =
+        mill_store_offset(&dir->offsets, strrchr(partition->path, '/') + 1, false);
+    bool emptied = partition->settings.made || (offset && offset->recovery_point > 0);
+    pthread_mutex_unlock(&store->dirs->lock);
+#ifdef MILL_MUTANT_STORE_LOST_IS_NEW
+    emptied = false;
+#endif
+    if (emptied) {
+        mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.lost",
+                          "partition=%s has no segment any more: it is not begun anew; bring its "
+                          "files back, or delete the topic",
+                          partition->path);
+    }
+    return emptied;
+}
+
 static int fresh(struct mill_store *store, struct store_partition *partition)
 {
     if (!mill_store_segment_add(store, partition, 0)) {
@@ -515,7 +536,7 @@ int mill_store_load(struct mill_store *store, struct store_partition *partition)
     partition->snapshot_offset = -1;
     int r = store->calls->list(store->calls->context, partition->path, found_note, &found);
     if (r == 0 && found.bases.count == 0) {
-        r = fresh(store, partition);
+        r = was_emptied(store, partition) ? -EUCLEAN : fresh(store, partition);
     } else if (r == 0) {
         qsort(found.bases.values, found.bases.count, sizeof(int64_t), by_offset);
         if (found.snapshots.count > 0) {

@@ -68,7 +68,7 @@ static bool known_name(const char *name)
         "replication-offset-checkpoint", "log-start-offset-checkpoint", "cleaner-offset-checkpoint",
         /* The metadata of this broker lies in the first log directory by default; a file system's
          * own folder. */
-        "millrace.db", "millrace.db-wal", "millrace.db-shm", "lost+found"};
+        "millrace.db", "millrace.db-wal", "millrace.db-shm", ".metadata.lock", "lost+found"};
     for (size_t i = 0; i < MILL_COUNT_OF(names); i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;

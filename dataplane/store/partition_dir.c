@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log_line.h"
+
 static const char metadata_name[] = "partition.metadata";
 static const char epochs_name[] = "leader-epoch-checkpoint";
 
@@ -137,6 +139,16 @@ int mill_store_dir_open(struct mill_store *store, struct store_partition *partit
             return r;
         }
     }
+#ifndef MILL_MUTANT_STORE_LOST_IS_NEW
+    if (partition->settings.made) {
+        mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.lost",
+                          "partition=%s-%d served before and no log directory holds it: it is not "
+                          "made anew; bring its directory back, or delete the topic",
+                          partition->topic, partition->index);
+        partition->path[0] = '\0'; /* nothing to delete */
+        return -EUCLEAN;
+    }
+#endif
     return dir_make(store, partition);
 }
 

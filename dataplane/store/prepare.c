@@ -10,6 +10,10 @@
 #include <string.h>
 #include <sys/random.h>
 
+enum {
+    META_VERSION = 1, /* 0: Kafka's with broker.id */
+};
+
 static const char meta_name[] = "meta.properties";
 
 /* One line "key=value" of the text that at stands in; moves to the next. */
@@ -54,8 +58,11 @@ int mill_store_meta_read(const struct mill_file_calls *files, const char *dir,
         return r;
     }
     ret_meta->there = true;
+    ret_meta->version = 0;
     for (char *at = text; line_next(&at, &key, &value);) {
-        if (strcmp(key, "node.id") == 0 || strcmp(key, "broker.id") == 0) {
+        if (strcmp(key, "version") == 0) {
+            ret_meta->version = strtoll(value, NULL, 10);
+        } else if (strcmp(key, "node.id") == 0 || strcmp(key, "broker.id") == 0) {
             ret_meta->node_id = strtoll(value, NULL, 10);
         } else if (strcmp(key, "cluster.id") == 0) {
             snprintf(ret_meta->cluster_id, sizeof(ret_meta->cluster_id), "%s", value);
@@ -134,6 +141,12 @@ int mill_store_prepare_dir(const struct mill_file_calls *files, const char *dir,
     r = mill_store_meta_read(files, dir, &meta);
     if (r < 0) {
         return mill_fail(report, r, "%s/%s cannot be read: %s", dir, meta_name, strerror(-r));
+    }
+    if (meta.version > META_VERSION) {
+        return mill_fail(report, -EPERM,
+                         "log directory %s has format version %" PRId64
+                         " (%s), this program knows %d: use the program that wrote it",
+                         dir, meta.version, meta_name, META_VERSION);
     }
     if (meta.there && meta.node_id != -1 && meta.node_id != node_id) {
         return mill_fail(report, -EPERM,

@@ -505,7 +505,8 @@ static void take_delete(struct mill_store *store, struct store_partition *partit
         mill_store_file_close(store, &partition->segments[i]);
     }
 #ifndef MILL_MUTANT_STORE_DELETE_KEPT
-    if (partition->path[0] && partition->loaded && partition->status == 0) {
+    if (partition->path[0] && partition->loaded &&
+        (partition->status == 0 || partition->status == -EUCLEAN)) {
         int forgotten = mill_store_offsets_forget(store->dirs, &store->dirs->dirs[partition->dir],
                                                   strrchr(partition->path, '/') + 1, false);
         MILL_UNUSED(forgotten); /* nothing was written */

@@ -311,7 +311,7 @@ int mill_store_kept_read(struct mill_store *store, const struct store_partition 
  */
 
 /* Finds or makes the partition's directory. ret: 0, -EBUSY the name is another topic's still,
- * -errno. */
+ * -EUCLEAN it was there once and is not, told; -errno. */
 int mill_store_dir_open(struct mill_store *store, struct store_partition *partition,
                         bool push_aside) MILL_WARN_UNUSED;
 int mill_store_dir_remove(struct mill_store *store,
@@ -379,6 +379,7 @@ int mill_store_offsets_forget(struct mill_log_dirs *dirs, struct store_dir *dir,
 
 struct store_meta {
     bool there;
+    int64_t version;
     int64_t node_id; /* -1 not named */
     char cluster_id[64];
     char directory_id[64];

@@ -335,6 +335,46 @@ static void test_checkpoint_of_an_earlier_topic_is_forgotten(void **state)
     drop_log();
 }
 
+/* A directory that is gone or was emptied, of a partition that had served (made) or that a
+ * checkpoint names: it is not begun anew, and one that never served is. */
+static void test_lost_directory_is_not_a_new_one(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_uuid id = {{7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
+    for (int way = 0; way < 4; way++) {
+        struct mill_log_settings settings = small_segments();
+        struct mill_partition *partition = NULL;
+        make_log(11);
+        fixture_close(&f, true);
+        const struct mill_file_calls *calls = disk_model_calls(disk);
+        bool gone = way == 0 || way == 3;
+        if (gone) {
+            assert_int_equal(mill_store_tree_remove(calls, folder), 0);
+        } else {
+            for (int64_t i = 0; i <= BATCHES; i++) {
+                char path[200];
+                snprintf(path, sizeof(path), "%s/%020lld.log", folder, (long long)i);
+                int r = calls->remove_file(disk, path);
+                MILL_UNUSED(r); /* most are no segment's */
+            }
+        }
+        if (way == 1) { /* only control knows */
+            assert_int_equal(
+                calls->remove_file(disk, "/disk/logs/recovery-point-offset-checkpoint"), 0);
+        }
+        settings.made = way < 2;
+        reopen();
+        fixture_must(&f, mill_log_open(f.log, &id, "topic-a", 0, 3, &settings, &partition));
+        fixture_settle(&f);
+        bool new = way == 3;
+        assert_int_equal(mill_partition_state_of(partition),
+                         new ? MILL_LOG_SERVING : MILL_LOG_FAILED);
+        assert_int_equal(fixture_was_said(&f, "store.lost"), !new);
+        fixture_close(&f, false);
+        drop_log();
+    }
+}
+
 /* --- what lies about -------------------------------------------------------------------------- */
 
 static void make_file(const char *path)
@@ -446,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_a_mark_that_lies_is_not_believed),
         cmocka_unit_test(test_damage_below_the_recovery_point_is_fenced),
         cmocka_unit_test(test_checkpoint_of_an_earlier_topic_is_forgotten),
+        cmocka_unit_test(test_lost_directory_is_not_a_new_one),
         cmocka_unit_test(test_unknown_files_are_named_and_deletions_finished),
         cmocka_unit_test(test_large_checkpoint_is_read_in_linear_time),
         cmocka_unit_test(test_snapshot_is_kafkas),
