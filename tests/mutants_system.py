@@ -65,6 +65,8 @@ TABLE = (
     ("core-drip-kept", "tests/faults/pressure.py stagers"),
     ("control-uncommitted", "tests/faults/topics.py"),
     ("store-delete-kept", "tests/faults/topics.py"),
+    ("store-read-unsummed", "tests/faults/disk_faults.py flip"),
+    ("store-fence-forgotten", "tests/faults/disk_faults.py write sync"),
     ("store-ack-unsynced", "tests/faults/power_cut.py real"),
     ("control-begins-anew", "tests/faults/restore.py"),
     ("store-full-dropped", "tests/faults/disk_full.py"),

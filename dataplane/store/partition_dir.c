@@ -50,6 +50,12 @@ static int count_entry(void *context, const char *name)
     return 0;
 }
 
+static int count_partition(void *context, const char *name)
+{
+    *(uint32_t *)context += mill_log_dir_names_partition(name) ? 1 : 0;
+    return 0;
+}
+
 /* Makes the directory in the log directory with the fewest partitions. */
 static int dir_make(struct mill_store *store, struct store_partition *partition)
 {
@@ -59,7 +65,7 @@ static int dir_make(struct mill_store *store, struct store_partition *partition)
     for (uint32_t i = 0; i < store->dirs->count; i++) {
         uint32_t count = 0;
         if (store->dirs->dirs[i].fenced ||
-            files->list(files->context, store->dirs->dirs[i].path, count_entry, &count) < 0) {
+            files->list(files->context, store->dirs->dirs[i].path, count_partition, &count) < 0) {
             continue;
         }
         if (count < best_count) {

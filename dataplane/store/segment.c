@@ -311,6 +311,28 @@ int mill_store_sync(struct mill_store *store, struct store_partition *partition)
     return r;
 }
 
+uint32_t mill_store_whole_bytes(const uint8_t *bytes, uint32_t size_bytes)
+{
+    uint32_t at = 0;
+    while (size_bytes - at >= MILL_BATCH_HEADER_BYTES) {
+        struct mill_batch batch;
+        mill_batch_read(bytes + at, &batch);
+        uint32_t size = mill_batch_size_bytes(&batch);
+        if (batch.batch_length < MILL_BATCH_HEADER_BYTES - MILL_BATCH_PREFIX_BYTES ||
+            size > size_bytes - at) {
+            break;
+        }
+#ifndef MILL_MUTANT_STORE_READ_UNSUMMED
+        if (mill_crc32c(bytes + at + MILL_BATCH_SUMMED_AT, size - MILL_BATCH_SUMMED_AT) !=
+            batch.crc) {
+            break;
+        }
+#endif
+        at += size;
+    }
+    return at;
+}
+
 /* --- walking and looking up ------------------------------------------------------------------ */
 
 static int crc_of(struct mill_store *store, int file, uint64_t pos, uint32_t size, uint64_t end,

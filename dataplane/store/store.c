@@ -5,6 +5,7 @@
 #include "dataplane/store/store_types.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #define NAME_WAIT_NS  (2 * MILL_NS_PER_S) /* for the removal of an older topic of the same name */
 #define FULL_RETRY_NS MILL_NS_PER_MS      /* the ring to the core is full */
 #define NAME_RETRY_NS (20 * MILL_NS_PER_MS)
+#define READ_TOLD_NS  (10 * MILL_NS_PER_S)
 
 /* --- answers --------------------------------------------------------------------------------- */
 
@@ -384,9 +386,28 @@ static int cold_read(struct mill_store *store, struct store_partition *partition
         return -EMSGSIZE;
     }
     struct mill_ref ref = {.extent = read->extent, .size_bytes = seek.size_bytes};
-    return mill_store_read_all(store->calls, file,
-                               mill_ref_data(mill_arena_base(store->config.arena), &ref),
-                               seek.size_bytes, seek.start_bytes);
+    uint8_t *to = mill_ref_data(mill_arena_base(store->config.arena), &ref);
+    r = mill_store_read_all(store->calls, file, to, seek.size_bytes, seek.start_bytes);
+    if (r == 0) {
+        *ret_size = mill_store_whole_bytes(to, seek.size_bytes);
+        r = *ret_size > 0 ? 0 : -EBADMSG;
+    }
+    return r;
+}
+
+/* A reader asks again and again: told once in a while. */
+static void read_failed(struct mill_store *store, struct store_partition *partition, int64_t offset,
+                        int error)
+{
+    if (store->now.mono_ns < partition->read_told_ns + READ_TOLD_NS &&
+        partition->read_told_ns != 0) {
+        return;
+    }
+    partition->read_told_ns = store->now.mono_ns;
+    mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.read",
+                      "partition=%s offset=%" PRId64 " cannot be read: %s", partition->path, offset,
+                      error == -EBADMSG ? "what the file holds does not match its sum"
+                                        : strerror(-error));
 }
 
 /* --- requests -------------------------------------------------------------------------------- */
@@ -396,6 +417,9 @@ static void take_read(struct mill_store *store, struct store_partition *partitio
 {
     uint32_t size = 0;
     int status = partition->loaded ? cold_read(store, partition, read, &size) : -ENOENT;
+    if (status == -EIO || status == -EBADMSG) {
+        read_failed(store, partition, read->offset, status);
+    }
     struct mill_link_read_done *to =
         mill_store_tell(store, partition, MILL_LINK_READ_DONE, sizeof(*to));
     to->request = read->request;

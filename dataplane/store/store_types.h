@@ -120,6 +120,7 @@ struct store_partition {
     int32_t status;
     bool dir_unsynced;
     bool epochs_unsaved;       /* the checkpoint file lacks the newest */
+    uint64_t read_told_ns;     /* a failed read was told, 0 never */
     uint64_t opening_since_ns; /* the name is another's since, 0 not */
 };
 
@@ -235,6 +236,8 @@ struct store_walk {
  * batch), -errno of a read, or what each returned. */
 int mill_store_walk(struct mill_store *store, int file, const struct store_walk *walk,
                     uint64_t *ret_good) MILL_WARN_UNUSED;
+/* Bytes of the whole batches at the beginning whose sums are right: what was read may be served. */
+uint32_t mill_store_whole_bytes(const uint8_t *bytes, uint32_t size_bytes);
 /* Appends whole batches, rolling where it is due. ret_done counts bytes that are in the files,
  * whatever the return is. ret: 0, -errno. */
 int mill_store_append(struct mill_store *store, struct store_partition *partition,
