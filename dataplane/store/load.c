@@ -20,6 +20,8 @@ struct rebuild {
     struct store_segment built; /* numbers as appends would have made them */
     struct store_entries entries;
     bool write;             /* index entries are written, not only counted */
+    int64_t gap_before;     /* offset of the first batch that left a gap, -1 none */
+    int64_t gap_after;      /* the offset that was expected there */
     bool full;              /* no space for more of them: what is found then is found by walking */
     int64_t producers_from; /* older batches are in the snapshot */
 };
@@ -146,6 +148,10 @@ static int batch_load(void *context, const struct mill_batch *batch, uint64_t po
 {
     struct rebuild *rebuild = context;
     MILL_UNUSED(pos_bytes);
+    if (batch->base_offset != rebuild->built.next_offset && rebuild->gap_before < 0) {
+        rebuild->gap_before = batch->base_offset;
+        rebuild->gap_after = rebuild->built.next_offset;
+    }
     mill_store_account(rebuild->partition, &rebuild->built, batch, &rebuild->entries);
     epoch_note(rebuild->partition, batch);
     int r = batch->base_offset >= rebuild->producers_from ? producer_note(rebuild->partition, batch)
@@ -208,6 +214,7 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
     struct rebuild rebuild = {.store = store,
                               .partition = partition,
                               .segment = segment,
+                              .gap_before = -1,
                               .producers_from = belief->producers_from};
     int64_t index = index_size(store, partition, segment, STORE_FILE_INDEX);
     int64_t time = index_size(store, partition, segment, STORE_FILE_TIMEINDEX);
@@ -235,6 +242,15 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
     };
     int r = mill_store_walk(store, file, &walk, ret_good);
     memcpy(rebuild.built.files, segment->files, sizeof(segment->files));
+    if (r == 0 && !last && *ret_good == (uint64_t)size && rebuild.gap_before < 0 &&
+        rebuild.built.next_offset != end_offset) {
+        rebuild.gap_before = end_offset;
+        rebuild.gap_after = rebuild.built.next_offset;
+    }
+    if (r == 0 && rebuild.gap_before >= 0 && mill_store_gap_illegal(store, partition)) {
+        return mill_store_gap_damage(store, partition, segment, rebuild.gap_after,
+                                     rebuild.gap_before);
+    }
     if (!last) {
         mill_store_time_entry(&rebuild.built, &rebuild.entries); /* as when it was rolled */
     }
@@ -304,6 +320,34 @@ static int tail_note(void *context, const struct mill_batch *batch, uint64_t pos
     tail->size_bytes += mill_batch_size_bytes(batch);
     tail->next_offset = mill_batch_last_offset(batch) + 1;
     return 0;
+}
+
+/* A believed segment of a run that was cut short: its last batch must reach the next segment, or a
+ * file between them is missing. ret: 1; 0 its index does not fit, it has to be walked; -errno. */
+static int segment_joins(struct mill_store *store, struct store_partition *partition,
+                         struct store_segment *segment, int64_t end_offset)
+{
+    uint64_t from = 0;
+    uint64_t good = 0;
+    int r = mill_store_lookup(store, partition, segment, INT64_MAX, &from);
+    int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
+    if (file < 0 || from > segment->log_bytes) {
+        return MILL_MIN(file, 0);
+    }
+    struct tail tail = {.next_offset = segment->base_offset};
+    struct store_walk walk = {.from_bytes = from,
+                              .end_bytes = segment->log_bytes,
+                              .next_offset = segment->base_offset,
+                              .each = tail_note,
+                              .context = &tail};
+    r = mill_store_walk(store, file, &walk, &good);
+    if (r < 0 || good != segment->log_bytes) {
+        return MILL_MIN(r, 0);
+    }
+    if (tail.next_offset != end_offset && mill_store_gap_illegal(store, partition)) {
+        return mill_store_gap_damage(store, partition, segment, tail.next_offset, end_offset);
+    }
+    return 1;
 }
 
 /* The last segment after a clean end: what follows its last index entry is read, to know where the
@@ -391,6 +435,7 @@ static int segments_load(struct mill_store *store, struct store_partition *parti
         int r = 0;
         if (end_offset <= belief->walk_from) {
             r = segment_believe(store, partition, segment, end_offset);
+            r = r == 1 && !belief->clean ? segment_joins(store, partition, segment, end_offset) : r;
         } else if (last && belief->clean && belief->walk_from == belief->recovery_point) {
             r = last_believe(store, partition, segment, belief);
         }
@@ -527,7 +572,8 @@ static int load(struct mill_store *store, struct store_partition *partition,
            partition->epochs[partition->epochs_count - 1].start_offset > last->next_offset) {
         partition->epochs_count--;
     }
-    return snapshots_tidy(store, partition, &found->snapshots);
+    r = belief.clean ? 0 : mill_store_orphans_remove(store, partition);
+    return r < 0 ? r : snapshots_tidy(store, partition, &found->snapshots);
 }
 
 int mill_store_load(struct mill_store *store, struct store_partition *partition)

@@ -119,6 +119,7 @@ struct store_partition {
     bool loaded;
     int32_t status;
     bool dir_unsynced;
+    bool gaps_legal;           /* it was compacted once */
     bool epochs_unsaved;       /* the checkpoint file lacks the newest */
     uint64_t read_told_ns;     /* a failed read was told, 0 never */
     uint64_t opening_since_ns; /* the name is another's since, 0 not */
@@ -327,6 +328,20 @@ int mill_store_epochs_write(struct mill_store *store,
 /* Takes the checkpoint of leader epochs. ret: 1, 0 there is none that can be believed, -errno. */
 int mill_store_epochs_read(struct mill_store *store,
                            struct store_partition *partition) MILL_WARN_UNUSED;
+
+/* --- tidy.c -------------------------------------------------------------------------------------
+ */
+
+/* Removes index files without a segment, which a killed deletion left. ret: 0, -errno. */
+int mill_store_orphans_remove(struct mill_store *store,
+                              const struct store_partition *partition) MILL_WARN_UNUSED;
+/* A gap between two batches was found: whether nothing makes it legal. It is where the topic is
+ * compacted, or was once. */
+bool mill_store_gap_illegal(struct mill_store *store, struct store_partition *partition);
+/* Tells of one. ret: -EUCLEAN. */
+int mill_store_gap_damage(struct mill_store *store, const struct store_partition *partition,
+                          const struct store_segment *segment, int64_t expected_offset,
+                          int64_t found_offset) MILL_WARN_UNUSED;
 
 /* --- producers.c --------------------------------------------------------------------------------
  */

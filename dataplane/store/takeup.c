@@ -324,12 +324,13 @@ static int group_write(struct takeup *takeup, const uint32_t *extents, uint32_t 
     partition->topic_id = desc->topic_id;
     partition->index = desc->partition;
     partition->dir = home->dir;
-    partition->settings = (struct mill_log_settings){
-        .segment_bytes = 1 << 30,
-        .segment_ms = INT64_MAX,
-        .index_interval_bytes = 4096,
-        .segment_index_bytes =
-            10 << 20}; /* Kafka's defaults: a topic's own come with its opening */
+    partition->settings =
+        (struct mill_log_settings){.segment_bytes = 1 << 30,
+                                   .segment_ms = INT64_MAX,
+                                   .index_interval_bytes = 4096,
+                                   .segment_index_bytes = 10 << 20,
+                                   .compact = true}; /* Kafka's defaults: a topic's own come with
+                                                        its opening; gaps are judged then */
     snprintf(partition->path, sizeof(partition->path), "%s/%s", takeup->dirs->dirs[home->dir].path,
              home->name);
     int r = mill_store_load(takeup->store, partition);

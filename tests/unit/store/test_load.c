@@ -335,6 +335,111 @@ static void test_checkpoint_of_an_earlier_topic_is_forgotten(void **state)
     drop_log();
 }
 
+static void make_file(const char *path)
+{
+    const struct mill_file_calls *calls = disk_model_calls(disk);
+    int file = calls->open(disk, path, MILL_FILE_WRITE | MILL_FILE_CREATE);
+    assert_true(file >= 0);
+    assert_int_equal(calls->close(disk, file), 0);
+}
+
+/* Takes the second batch out of a segment, as if it had never been there. */
+static void take_out_a_batch(const char *path)
+{
+    const struct mill_file_calls *calls = disk_model_calls(disk);
+    uint64_t size = 0;
+    const uint8_t *at = disk_model_bytes(disk, path, &size);
+    assert_non_null(at);
+    uint64_t first = 12 + mill_load_be32(at + 8);
+    uint64_t second = 12 + mill_load_be32(at + first + 8);
+    uint64_t left = size - first - second;
+    uint8_t *rest = malloc(left);
+    assert_non_null(rest);
+    memcpy(rest, at + first + second, left);
+    int file = calls->open(disk, path, MILL_FILE_WRITE);
+    assert_int_equal(mill_store_write_all(calls, file, rest, left, first), 0);
+    assert_int_equal(calls->truncate(disk, file, first + left), 0);
+    assert_int_equal(calls->close(disk, file), 0);
+    free(rest);
+}
+
+/* Records that are missing between two good batches, or between two segments: told and not served,
+ * unless compaction may have taken them. */
+static void test_gaps_are_noticed_where_they_are_illegal(void **state)
+{
+    MILL_UNUSED(state);
+    enum { LEGAL_NOT, LEGAL_COMPACT, LEGAL_ONCE, LEGAL_WAYS };
+    static const char cleaner[] = "/disk/logs/cleaner-offset-checkpoint";
+    struct mill_uuid id = {{7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
+    for (int way = 0; way < 2 * LEGAL_WAYS; way++) {
+        struct mill_log_settings settings = small_segments();
+        struct mill_partition *partition = NULL;
+        int legal = way / 2;
+        char path[200];
+        make_log(12);
+        fixture_step(&f, 61000);
+        fixture_settle(&f);
+        fixture_close(&f, false);
+        const struct mill_file_calls *calls = disk_model_calls(disk);
+        int64_t base = way % 2 == 0 ? last_base() : 0;
+        snprintf(path, sizeof(path), "%s/%020lld.log", folder, (long long)base);
+        if (way % 2 == 0) {
+            take_out_a_batch(path);
+        } else {
+            for (int64_t next = base + 1;; next++) { /* the second segment */
+                uint64_t size;
+                snprintf(path, sizeof(path), "%s/%020lld.log", folder, (long long)next);
+                if (disk_model_bytes(disk, path, &size)) {
+                    break;
+                }
+            }
+            assert_int_equal(calls->remove_file(disk, path), 0);
+        }
+        if (legal == LEGAL_ONCE) {
+            static const char text[] = "0\n2\nother 1 5\ntopic-a 0 7\n";
+            int file = calls->open(disk, cleaner, MILL_FILE_WRITE | MILL_FILE_CREATE);
+            assert_int_equal(mill_store_write_all(calls, file, text, strlen(text), 0), 0);
+            assert_int_equal(calls->close(disk, file), 0);
+        }
+        settings.compact = legal == LEGAL_COMPACT;
+        reopen();
+        fixture_must(&f, mill_log_open(f.log, &id, "topic-a", 0, 3, &settings, &partition));
+        fixture_settle(&f);
+        assert_int_equal(mill_partition_state_of(partition),
+                         legal == LEGAL_NOT ? MILL_LOG_FAILED : MILL_LOG_SERVING);
+        assert_int_equal(fixture_was_said(&f, "store.damaged"), legal == LEGAL_NOT);
+        fixture_close(&f, false);
+        drop_log();
+    }
+}
+
+static void test_orphaned_indexes_are_removed(void **state)
+{
+    MILL_UNUSED(state);
+    static const char *const orphans[] = {
+        "/disk/logs/topic-a-0/00000000000000000007.index",
+        "/disk/logs/topic-a-0/00000000000000000007.timeindex",
+        "/disk/logs/topic-a-0/00000000000000000009.txnindex",
+    };
+    static const char other[] = "/disk/logs/topic-a-0/notes.index";
+    uint64_t size;
+    int64_t end = make_log(13);
+    fixture_close(&f, false);
+    for (size_t i = 0; i < MILL_COUNT_OF(orphans); i++) {
+        make_file(orphans[i]);
+    }
+    make_file(other);
+    reopen();
+    check_producer(open_partition(), end);
+    for (size_t i = 0; i < MILL_COUNT_OF(orphans); i++) {
+        assert_null(disk_model_bytes(disk, orphans[i], &size));
+    }
+    assert_non_null(disk_model_bytes(disk, other, &size));
+    assert_true(fixture_was_said(&f, "store.orphans"));
+    fixture_close(&f, true);
+    drop_log();
+}
+
 /* A directory that is gone or was emptied, of a partition that had served (made) or that a
  * checkpoint names: it is not begun anew, and one that never served is. */
 static void test_lost_directory_is_not_a_new_one(void **state)
@@ -376,14 +481,6 @@ static void test_lost_directory_is_not_a_new_one(void **state)
 }
 
 /* --- what lies about -------------------------------------------------------------------------- */
-
-static void make_file(const char *path)
-{
-    const struct mill_file_calls *calls = disk_model_calls(disk);
-    int file = calls->open(disk, path, MILL_FILE_WRITE | MILL_FILE_CREATE);
-    assert_true(file >= 0);
-    assert_int_equal(calls->close(disk, file), 0);
-}
 
 static void test_unknown_files_are_named_and_deletions_finished(void **state)
 {
@@ -486,6 +583,8 @@ int main(void)
         cmocka_unit_test(test_a_mark_that_lies_is_not_believed),
         cmocka_unit_test(test_damage_below_the_recovery_point_is_fenced),
         cmocka_unit_test(test_checkpoint_of_an_earlier_topic_is_forgotten),
+        cmocka_unit_test(test_gaps_are_noticed_where_they_are_illegal),
+        cmocka_unit_test(test_orphaned_indexes_are_removed),
         cmocka_unit_test(test_lost_directory_is_not_a_new_one),
         cmocka_unit_test(test_unknown_files_are_named_and_deletions_finished),
         cmocka_unit_test(test_large_checkpoint_is_read_in_linear_time),
