@@ -66,6 +66,7 @@ TABLE = (
     ("control-uncommitted", "tests/faults/topics.py"),
     ("store-delete-kept", "tests/faults/topics.py"),
     ("store-read-unsummed", "tests/faults/disk_faults.py flip"),
+    ("log-waits-for-fenced", "tests/faults/disk_faults.py write"),
     ("store-fence-forgotten", "tests/faults/disk_faults.py write sync"),
     ("store-ack-unsynced", "tests/faults/power_cut.py real"),
     ("control-begins-anew", "tests/faults/restore.py"),

@@ -303,7 +303,7 @@ void mill_core_stop(struct mill_core *core)
 
 bool mill_core_stopped(const struct mill_core *core)
 {
-    bool written = mill_log_idle(core->log);
+    bool written = mill_log_ended(core->log);
 #ifdef MILL_MUTANT_CORE_STOP_UNWRITTEN
     written = true;
 #endif

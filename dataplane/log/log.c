@@ -328,17 +328,30 @@ void mill_log_flush_all(struct mill_log *log)
     }
 }
 
-bool mill_log_idle(const struct mill_log *log)
+static bool all_done(const struct mill_log *log, bool but_failed)
 {
     for (uint32_t i = 0; i < log->partitions_used; i++) {
         const struct mill_partition *partition = &log->partitions[i];
-        if (partition->log && !partition->gone &&
+        if (partition->log && !partition->gone && !(but_failed && partition->failed) &&
             (partition->write_under_way || partition->dirty_bytes > 0 || partition->epochs_wanted ||
              partition->delete_wanted)) {
             return false;
         }
     }
     return log->cold_under_way == 0 && log->parked_count == 0;
+}
+
+bool mill_log_idle(const struct mill_log *log)
+{
+    return all_done(log, false);
+}
+
+bool mill_log_ended(const struct mill_log *log)
+{
+#ifdef MILL_MUTANT_LOG_WAITS_FOR_FENCED
+    return all_done(log, false);
+#endif
+    return all_done(log, true);
 }
 
 /* --- plain questions ------------------------------------------------------------------------- */

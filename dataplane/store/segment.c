@@ -311,17 +311,24 @@ int mill_store_sync(struct mill_store *store, struct store_partition *partition)
     return r;
 }
 
-uint32_t mill_store_whole_bytes(const uint8_t *bytes, uint32_t size_bytes)
+uint32_t mill_store_whole_bytes(struct mill_store *store, struct store_partition *partition,
+                                const uint8_t *bytes, uint32_t size_bytes, int64_t offset)
 {
     uint32_t at = 0;
+    int64_t next = -1;
     while (size_bytes - at >= MILL_BATCH_HEADER_BYTES) {
         struct mill_batch batch;
         mill_batch_read(bytes + at, &batch);
         uint32_t size = mill_batch_size_bytes(&batch);
         if (batch.batch_length < MILL_BATCH_HEADER_BYTES - MILL_BATCH_PREFIX_BYTES ||
-            size > size_bytes - at) {
+            size > size_bytes - at || batch.magic != 2) {
             break;
         }
+        bool gap = at == 0 ? batch.base_offset > offset : batch.base_offset != next;
+        if (gap && (batch.base_offset < next || mill_store_gap_illegal(store, partition))) {
+            break; /* the offset in a batch's header is not summed */
+        }
+        next = mill_batch_last_offset(&batch) + 1;
 #ifndef MILL_MUTANT_STORE_READ_UNSUMMED
         if (mill_crc32c(bytes + at + MILL_BATCH_SUMMED_AT, size - MILL_BATCH_SUMMED_AT) !=
             batch.crc) {

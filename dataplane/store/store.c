@@ -330,6 +330,8 @@ struct seek {
     uint32_t size_bytes;  /* of whole batches from there on that fit */
     uint32_t first_bytes; /* of the first one */
     uint32_t room_bytes;
+    int64_t next_offset; /* after the batch before, -1 none */
+    bool gap;            /* between two batches, so far or right behind what is taken */
     bool found;
 };
 
@@ -337,9 +339,15 @@ static int seek_batch(void *context, const struct mill_batch *batch, uint64_t po
 {
     struct seek *seek = context;
     uint32_t size = mill_batch_size_bytes(batch);
+    /* Offsets are not in the batches' sums: those beside it vouch for each. */
+    seek->gap = seek->gap || (seek->next_offset >= 0 && batch->base_offset != seek->next_offset);
+    seek->next_offset = mill_batch_last_offset(batch) + 1;
     if (!seek->found) {
         if (mill_batch_last_offset(batch) < seek->offset) {
             return 0;
+        }
+        if (batch->base_offset >= seek->limit_offset) {
+            return -EBADMSG; /* what is in memory begins there: its offset cannot be right */
         }
         seek->found = true;
         seek->start_bytes = pos_bytes;
@@ -369,8 +377,10 @@ static int cold_read(struct mill_store *store, struct store_partition *partition
     struct store_walk walk = {.end_bytes = segment->log_bytes};
     int r = mill_store_lookup(store, partition, segment, read->offset, &walk.from_bytes);
     int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
-    struct seek seek = {
-        .offset = read->offset, .limit_offset = read->limit_offset, .room_bytes = read->size_bytes};
+    struct seek seek = {.offset = read->offset,
+                        .limit_offset = read->limit_offset,
+                        .room_bytes = read->size_bytes,
+                        .next_offset = -1};
     uint64_t good;
     walk.each = seek_batch;
     walk.context = &seek;
@@ -381,6 +391,10 @@ static int cold_read(struct mill_store *store, struct store_partition *partition
     if (!seek.found) {
         return -EIO; /* the index promised more than the file holds */
     }
+    seek.gap = seek.gap || (r == 0 && seek.next_offset != segment->next_offset);
+    if (seek.gap && mill_store_gap_illegal(store, partition)) {
+        return -EBADMSG;
+    }
     *ret_size = seek.size_bytes > 0 ? seek.size_bytes : seek.first_bytes;
     if (seek.size_bytes == 0) {
         return -EMSGSIZE;
@@ -389,7 +403,7 @@ static int cold_read(struct mill_store *store, struct store_partition *partition
     uint8_t *to = mill_ref_data(mill_arena_base(store->config.arena), &ref);
     r = mill_store_read_all(store->calls, file, to, seek.size_bytes, seek.start_bytes);
     if (r == 0) {
-        *ret_size = mill_store_whole_bytes(to, seek.size_bytes);
+        *ret_size = mill_store_whole_bytes(store, partition, to, seek.size_bytes, read->offset);
         r = *ret_size > 0 ? 0 : -EBADMSG;
     }
     return r;

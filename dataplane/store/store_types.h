@@ -237,8 +237,10 @@ struct store_walk {
  * batch), -errno of a read, or what each returned. */
 int mill_store_walk(struct mill_store *store, int file, const struct store_walk *walk,
                     uint64_t *ret_good) MILL_WARN_UNUSED;
-/* Bytes of the whole batches at the beginning whose sums are right: what was read may be served. */
-uint32_t mill_store_whole_bytes(const uint8_t *bytes, uint32_t size_bytes);
+/* Bytes of the batches at the beginning that may be served to who asked for offset: whole, with
+ * right sums, none missing where none may be. */
+uint32_t mill_store_whole_bytes(struct mill_store *store, struct store_partition *partition,
+                                const uint8_t *bytes, uint32_t size_bytes, int64_t offset);
 /* Appends whole batches, rolling where it is due. ret_done counts bytes that are in the files,
  * whatever the return is. ret: 0, -errno. */
 int mill_store_append(struct mill_store *store, struct store_partition *partition,

@@ -21,12 +21,13 @@ WAIT_S = 20
 class Case:
     """A broker with two log directories on a disk of its own, and a topic over both."""
 
-    def __init__(self, flush=True, settings=None):
+    def __init__(self, flush=True, meta_on_disk=False):
         self.disk = FaultDisk()
         self.broker = Broker(nic=False, settings={
-            "log.dirs": f"{self.disk.dir('a')},{self.disk.dir('b')}", **(settings or {})})
+            "log.dirs": f"{self.disk.dir('a')},{self.disk.dir('b')}"})
+        meta = self.disk.dir("meta") if meta_on_disk else os.path.join(self.broker.home, "meta")
         with open(self.broker.config, "a", encoding="utf-8") as out:
-            out.write(f"metadata.dir={self.broker.home}/meta\n")
+            out.write(f"metadata.dir={meta}\n")
         self.acked = [0] * PARTITIONS
         self.flush = flush
 
@@ -72,7 +73,8 @@ class Case:
             assert self.value(partition, number) in records, (partition, number)
 
     def restart(self):
-        self.broker.stop(timeout=30)
+        code, seconds = self.broker.stop(timeout=30)
+        assert code == 0 and seconds < 10, (code, seconds)
         self.disk.order("clear")
         self.broker.start()
         with self.client() as client:
@@ -154,6 +156,33 @@ def short():
         case.restart()
 
 
+def interrupted():
+    """Calls that end with EINTR are made again."""
+    with Case() as case, case.client() as client:
+        case.disk.order("fail write * EINTR 0 50", "fail read * EINTR 0 50", "fail open * EINTR 0 20")
+        for _ in range(20):
+            for partition in range(PARTITIONS):
+                assert case.produce(client, partition) == 0
+        assert case.disk.counters()["hits"] >= 50, case.disk.counters()
+        case.restart()
+
+
+def metadata():
+    """No space for the metadata: a topic is not made, cleanly; the data path runs; there is space again, and the
+    same request is met."""
+    with Case(meta_on_disk=True) as case, case.client() as client:
+        case.disk.order("fail write */meta/* ENOSPC", "fail write */meta/* EIO")
+        text = case.broker.millrace("topic", "create", "another", check=False)
+        assert "another" not in case.broker.millrace("topic", "list"), text
+        for partition in range(PARTITIONS):
+            assert case.produce(client, partition) == 0
+        assert case.disk.counters()["hits"] > 0
+        case.disk.order("clear")
+        case.broker.millrace("topic", "create", "another")
+        assert "another" in case.broker.millrace("topic", "list")
+        case.restart()
+
+
 def bad_reads(effect):
     """A cold read that fails, or gives a flipped bit: KAFKA_STORAGE_ERROR for it, never wrong bytes; other
     partitions are read, and the same one when the disk is well again."""
@@ -197,6 +226,8 @@ CASES = {
     "sync": lambda: fenced("sync"),
     "full": full,
     "short": short,
+    "interrupted": interrupted,
+    "metadata": metadata,
     "read": lambda: bad_reads("fail"),
     "flip": lambda: bad_reads("flip"),
 }

@@ -99,8 +99,8 @@ static int errno_of(const char *name)
     static const struct {
         const char *name;
         int error;
-    } errors[] = {{"EIO", EIO},       {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT},
-                  {"EMFILE", EMFILE}, {"EROFS", EROFS},   {"EACCES", EACCES}};
+    } errors[] = {{"EIO", EIO},     {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EMFILE", EMFILE},
+                  {"EROFS", EROFS}, {"EACCES", EACCES}, {"EINTR", EINTR}};
     for (size_t i = 0; i < MILL_COUNT_OF(errors); i++) {
         if (strcmp(errors[i].name, name) == 0) {
             return errors[i].error;
