@@ -26,7 +26,7 @@
 enum {
     LINK_WAIT_MS = 5000, /* negotiation of a copper link takes up to 3 s */
     ANSWER_WAIT_MS = 300,
-    TRIES = 5,
+    TRIES = 10, /* a neighbour, or this machine, may be busy for a second or two */
     PAYLOAD_MAX = 1400,
     SMALL_PIECE = 48,
     HEADER_BYTES =
