@@ -18,7 +18,8 @@ import time
 from lib.mutant_build import DIR, TOP, Build, macro, sources
 
 PROGRAMS = ("millrace", "millraced", "millrace-control", "millrace-supervisor",
-            "tests/unit/control/test_control_main")
+            "tests/unit/control/test_control_main", "tests/guest/guest_agent", "tests/guest/guest_pages",
+            "tests/unit/port/libwithheld_map.so")
 LIMIT_S = 600
 
 TABLE = (
@@ -78,6 +79,7 @@ TABLE = (
     ("config-range", "tests/faults/config.py"),
     ("supervisor-pool-unlocked", "tests/faults/starts.py"),
     ("supervisor-device-shared", "tests/faults/starts.py"),
+    ("guest-agent-twice", "tests/guest/guest.py commands"),
     ("port-proof-blind", "tests/guest/guest.py withheld"),
     ("port-no-fillers", "tests/guest/guest.py pins"),
     ("memory-any-node", "tests/guest/guest.py numa"),

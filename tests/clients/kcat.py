@@ -36,7 +36,7 @@ def consume_digest(broker, listener, topic, count):
             if not piece:
                 break
             digest.update(piece)
-        assert reader.wait(timeout=60) == 0
+        assert reader.wait(timeout=60 * broker.slowness) == 0
     return digest.hexdigest()
 
 

@@ -38,10 +38,10 @@ def produce(address, topic, codec, records):
 
 def check_offsets(consumer, topic, records):
     count = records.contents.counts[0]
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
     assert (low, high) == (0, count), (low, high, count)
     for timestamp_ms, want in records.times():
-        got = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp_ms)], timeout=30)[0]
+        got = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp_ms)], timeout=60)[0]
         assert not got.error, got.error
         assert got.offset == (END if want is None else want), \
             f"offset at {timestamp_ms - records.start_ms} ms is {got.offset}, not {want}"
@@ -51,7 +51,7 @@ def read(consumer, topic, records):
     consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
     got = Contents()
     while sum(got.counts) < records.count:
-        messages = consumer.consume(min(BATCH, records.count - sum(got.counts)), 30)
+        messages = consumer.consume(min(BATCH, records.count - sum(got.counts)), 60)
         assert messages, f"nothing more came: {got.counts} of {records.contents.counts}"
         for message in messages:
             assert not message.error(), message.error()
@@ -63,7 +63,7 @@ def read(consumer, topic, records):
 def main():
     address, topic, codec, total = sys.argv[1:4] + [int(sys.argv[4])]
     admin = AdminClient({"bootstrap.servers": address})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(60)
     records = Records(total)
     produce(address, topic, codec, records)
     consumer = Consumer({"bootstrap.servers": address, "group.id": "unused",

@@ -19,7 +19,7 @@ def kill_rounds(broker, topic, rounds, seed, listeners, names=("millraced",)):
     try:
         load.wait_running()
         for _ in range(rounds):
-            time.sleep(moments.uniform(0.05, 1.0))
+            time.sleep(moments.uniform(0.05, broker.slowness))
             killed = {name: broker.kill(name) for name in names}
             for name, pid in killed.items():
                 broker.wait_restart(name, pid)

@@ -7,6 +7,7 @@ namespace at the other end of the cards' wires. guest.py [LINE...]"""
 import glob
 import os
 import random
+import socket
 import sys
 import time
 
@@ -26,6 +27,26 @@ BUILD = os.path.join(TOP, os.environ.get("MILLRACE_BUILD", "build"))
 PAGES = os.path.join(BUILD, "tests/guest/guest_pages")
 WITHHELD = os.path.join(BUILD, "tests/unit/port/libwithheld_map.so")
 RELEASE_S = 3
+
+
+def check_commands(guest):
+    """The lab itself: a command runs once and is answered, while orphans die by the dozen, when its first
+    answer was lost, and when it takes too long."""
+    guest.check("(for i in $(seq 2000); do (sleep 0.02 &); done) & echo $! >/tmp/orphans")
+    for number in range(100):  # each a long line, in pieces
+        assert guest.check(f"echo {number} # {'x' * 4000}") == f"{number}\n"
+    guest.check("kill $(cat /tmp/orphans)")
+    text = "echo once >>/tmp/once; cat /tmp/once"
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(guest.commands)
+        link.sendall(f"\nlost 0 60 {text.encode().hex()}\n".encode())
+        time.sleep(1)
+    assert guest.insist("lost", 1, 60, text) == (0, "once\n")
+    code, said = guest.run("echo begun; sleep 7777 & sleep 7777", timeout=2)
+    assert (code, said) == (137, "begun\n"), (code, said)
+    assert guest.run("pidof sleep")[1] == "", guest.check("ps")
+    assert len(guest.check("head -c 3000000 /dev/zero | base64 -w 0")) == 4000000
+    print("a hundred commands beside orphans; one asked for twice ran once; one over its limit was killed")
 
 
 def check_clients(guest):
@@ -60,9 +81,11 @@ def check_pins(guest):
             broker.kcat(listener, "-P", "-t", topic, "-p", "0", input="x" * 900 + "\n")
             for _ in range(20):
                 broker.kcat(listener, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-c", "1")
+        begun = time.monotonic()
         broker.wait_no_loans(RELEASE_S)
+        took = time.monotonic() - begun
         fillers = broker.port("E1000E")["tx_fillers"]
-        print(f"no loan is held {RELEASE_S} s after the last answer; e1000e got {fillers} fillers")
+        print(f"no loan is held {took:.1f} s after the last answer; e1000e got {fillers} fillers")
 
 
 def check_withheld(guest):
@@ -117,7 +140,7 @@ def check_link(guest):
                 guest.monitor(f"set_link nic{NAMES[name].number} on")
                 wait_port(broker, name, lambda port: port["link"] == "up")
                 assert broker.port(name)["link_downs"] == downs + 1, broker.port(name)
-                broker.kcat(name, "-L", timeout=60)
+                broker.kcat(name, "-L")
                 reports = load.stop()
             finally:
                 load.end()
@@ -130,7 +153,7 @@ def check_link(guest):
             broker.millrace("topic", "create", "flap", "-p", "2")
 
 
-def wait_port(broker, name, becomes, timeout=20):
+def wait_port(broker, name, becomes, timeout=120):
     deadline = time.monotonic() + timeout
     while not becomes(broker.port(name)):
         assert time.monotonic() < deadline, broker.port(name)
@@ -190,6 +213,7 @@ def check_refusals(guest):
 
 
 LINES = {
+    "commands": check_commands,
     "clients": check_clients,
     "kills": check_kills,
     "pins": check_pins,

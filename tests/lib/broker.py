@@ -81,6 +81,7 @@ class Broker:
     """One instance. Use it in a with statement; settings are keys with dots as keyword dict."""
 
     admin = "LOCAL"  # the listener for topics and for reading back
+    slowness = 1     # what bounds for a broker on this machine are stretched by
 
     def __init__(self, nic=True, settings=None, build=BUILD, namespace=lab.NETNS, kind=None,
                  memif=False, ports=1):
@@ -193,7 +194,7 @@ class Broker:
         return pid
 
     def wait_restart(self, name, old_pid, timeout=30):
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * self.slowness
         key = "dataplane" if name == "millraced" else name
         while time.monotonic() < deadline:
             status = self.status(check=False)
@@ -265,11 +266,13 @@ class Broker:
     def wait_no_loans(self, timeout=15):
         """Every loan is back: what a peer's TCP has not acknowledged, or a card holds until its next burst, may
         take a moment after the client has gone."""
-        wait("loans are out", lambda: self.status()["memory"]["loaned_bytes"] == 0, timeout)
+        wait("loans are out", lambda: self.status()["memory"]["loaned_bytes"] == 0,
+             timeout * self.slowness)
 
     def wait_written(self, timeout=30):
         """Every batch is in its files, as far as the kernel's page cache."""
-        wait("batches are not written", lambda: self.status()["log"]["dirty_bytes"] == 0, timeout)
+        wait("batches are not written", lambda: self.status()["log"]["dirty_bytes"] == 0,
+             timeout * self.slowness)
 
     def counts(self, name):
         """A counter of each core; published every 10 ms of a busy core."""

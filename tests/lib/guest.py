@@ -7,14 +7,14 @@ from which clients reach it.
 
 QEMU emulates the CPU (no KVM needed), four CPUs on two NUMA nodes and an Intel IOMMU of 39 bits. The guest is
 Debian's cloud kernel and a file system in memory made here: our programs, the libraries they need, DPDK's
-drivers and busybox. The cards are bound to vfio-pci. Commands go over a virtio-serial port (tests/guest/init).
+drivers and busybox. The cards are bound to vfio-pci. Commands go over a virtio-serial port (tests/guest/agent.c).
 
     scripts/lab guest up | down | run COMMAND...
 """
-import base64
 import ctypes
 import fcntl
 import glob
+import itertools
 import os
 import shlex
 import signal
@@ -27,9 +27,13 @@ import time
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KERNEL_DIR = os.path.join(TOP, "build-guest", "kernel")
 PROGRAMS = ("millrace", "millraced", "millrace-control", "millrace-supervisor")
+AGENT = "tests/guest/guest_agent"
 DRIVERS = ("bus_pci", "bus_vdev", "mempool_ring", "net_e1000", "net_vmxnet3")
 MODULES = ("virtio_pci", "virtio_console", "vfio-pci", "vfio_iommu_type1")
-BOOT_LIMIT_S = 120
+BOOT_LIMIT_S = 180
+ASK_AGAIN_S = 5    # of silence: the port may have lost the command or its answer
+GRACE_S = 120      # for the answer to a command whose time is over: the guest's CPUs may get none here
+AUTOPSY_BYTES = 20000
 
 
 class Card:
@@ -160,11 +164,13 @@ def make_initramfs(path, build, extra=()):
     """extra: more programs, put into /extra."""
     _, modules = kernel()
     programs = [os.path.join(build, name) for name in PROGRAMS]
-    for program in programs + list(extra):
+    agent = os.path.join(build, AGENT)
+    for program in programs + [agent] + list(extra):
         if not os.path.exists(program):
             raise Missing(f"{program} is not built: scripts/build")
     archive = Archive(path)
     archive.copy(os.path.join(TOP, "tests/guest/init"), "init")
+    archive.copy(agent, "agent")
     archive.copy("/bin/busybox", "bin/busybox")
     for program in programs:
         archive.copy(program, "mill/" + os.path.basename(program))
@@ -172,7 +178,7 @@ def make_initramfs(path, build, extra=()):
         archive.copy(program, "extra/" + os.path.basename(program))
     archive.link("lib", "usr/lib")
     archive.link("lib64", "usr/lib64")
-    for library in drivers() + sorted(libraries(programs + list(extra) + drivers())):
+    for library in drivers() + sorted(libraries(programs + [agent] + list(extra) + drivers())):
         archive.library(library)
     files = module_files(modules)
     for name in files:
@@ -251,7 +257,10 @@ class Guest:
             "-display", "none", "-nodefaults", "-no-reboot", "-serial", f"file:{self.console}",
             "-monitor", f"unix:{self.monitor_path},server=on,wait=off", "-pidfile", self.pid_path,
             "-kernel", image, "-initrd", initramfs, "-append",
-            "console=ttyS0 quiet panic=-1 intel_iommu=on mitigations=off "
+            "console=ttyS0 quiet panic=-1 sysrq_always_enabled intel_iommu=on mitigations=off "
+            # The emulated TSC is the host's: one clock for all CPUs that no lock of QEMU guards, as the HPET,
+            # which the kernel would take, is. On a busy machine the kernel takes a late tick for a broken timer.
+            "tsc=reliable no_timer_check "
             f"mill.cards={cards} mill.pages0={self.pages[0]} mill.pages1={self.pages[1]}"]
 
     def up(self, build, extra=(), keep=False):
@@ -267,13 +276,12 @@ class Guest:
             process = subprocess.Popen(
                 ["ip", "netns", "exec", self.namespace] + self.qemu(image, initramfs), stdout=out, stderr=out,
                 stdin=subprocess.DEVNULL, start_new_session=keep, preexec_fn=None if keep else die_with_parent)
-        deadline = time.monotonic() + BOOT_LIMIT_S
         while True:
             try:
-                self.run("true", timeout=5)
+                self.run("true", timeout=BOOT_LIMIT_S)
                 break
-            except (OSError, EOFError):
-                if process.poll() is not None or time.monotonic() > deadline:
+            except (OSError, EOFError) as error:
+                if process.poll() is not None or isinstance(error, TimeoutError):
                     with open(log, encoding="utf-8", errors="replace") as text:
                         print(text.read()[-2000:])
                     print(self.console_text()[-3000:])
@@ -303,24 +311,55 @@ class Guest:
 
     # --- talking -----------------------------------------------------------------------------------
     def run(self, command, timeout=60):
-        """Runs a shell command inside. ret: its exit code and its output. OSError or EOFError when the
-        guest does not answer."""
+        """Runs a shell command inside, once. ret: its exit code and its output; code 137 when it took
+        longer than timeout. OSError or EOFError when the guest does not answer."""
         self.serial += 1
-        mark = f"{os.getpid()}.{self.serial}"
-        text = base64.b64encode(command.encode()).decode()
-        with socket.socket(socket.AF_UNIX) as link, open(self.commands + ".lock", "w", encoding="ascii") as lock:
+        return self.insist(f"{os.getpid()}.{self.serial}", 0, timeout, command)
+
+    def insist(self, name, first, timeout, command):
+        """Asks until there is an answer; first: number of the first question."""
+        deadline = time.monotonic() + timeout + GRACE_S
+        with open(self.commands + ".lock", "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the port serves one at a time
-            link.settimeout(timeout + 10)
+            for number in itertools.count(first):
+                try:
+                    return self.ask(name, number, timeout, command)
+                except TimeoutError:
+                    if time.monotonic() > deadline:
+                        print(f"the guest does not answer: {command}\n{self.autopsy()}", flush=True)
+                        raise
+
+    def ask(self, name, number, timeout, command):
+        """One try over a connection of its own. TimeoutError after ASK_AGAIN_S of silence: then ask again
+        with the next number; a command runs once, however often it is asked for."""
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(ASK_AGAIN_S)
             link.connect(self.commands)
-            link.sendall(f"\n{mark} {timeout} {text}\n".encode())
+            link.sendall(f"\n{name} {number} {timeout} {command.encode().hex()}\n".encode())
             with link.makefile("rb") as answer:
-                while True:
-                    line = answer.readline()
-                    if not line:
-                        raise EOFError("the guest closed its command port")
+                while line := answer.readline():
                     words = line.split()
-                    if len(words) == 4 and words[0] == b"=" and words[1] == mark.encode():
-                        return int(words[2]), answer.read(int(words[3])).decode(errors="replace")
+                    # Anything else is what is left of the answer to an earlier question.
+                    if len(words) == 5 and words[:3] == [b"=", name.encode(), str(number).encode()]:
+                        size = int(words[4])
+                        output = answer.read(size)
+                        if len(output) == size:
+                            return int(words[3]), output.decode(errors="replace")
+            raise EOFError("the guest closed its command port")
+
+    def autopsy(self):
+        """What a guest that does not answer is doing: its CPUs, its tasks, its console."""
+        before = len(self.console_text())
+        try:
+            said = [self.monitor("info status"), self.monitor("info registers -a")]
+            for key in "7lwt":  # say all; what each CPU does; who is blocked; every task
+                self.monitor(f"sendkey alt-sysrq-{key}")
+                time.sleep(3)
+        except (OSError, TimeoutError) as error:
+            said = [f"QEMU's monitor does not answer: {error}"]
+        text = self.console_text()
+        wanted = [line for line in "".join(said).splitlines() if line.startswith(("CPU#", "RIP", "VM"))]
+        return "\n".join(wanted + [text[:before][-3000:], text[before:][:AUTOPSY_BYTES]])
 
     def check(self, command, timeout=60):
         """As run, but a command that fails is an error. ret: its output."""

@@ -36,14 +36,14 @@ class Load:
 
     def wait_running(self, timeout=60):
         """Until every producer has something acknowledged."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * self.broker.slowness
         for process, listener, partition, log in self.workers:
             while not (os.path.exists(log) and os.path.getsize(log)):
                 assert process.poll() is None, f"producer {partition} through {listener} ended"
                 assert time.monotonic() < deadline, f"nothing acknowledged through {listener}"
                 time.sleep(0.05)
 
-    def stop(self, timeout=180):
+    def stop(self, timeout=330):
         """Lets the producers finish what they have in flight. Returns their reports."""
         reports = []
         for process, _, _, _ in self.workers:

@@ -26,7 +26,7 @@ def main():
     state = {"acked_next": 0, "fatal": "", "errors": 0, "gap_max_s": 0.0, "last": None}
     producer = Producer({
         "bootstrap.servers": address, "enable.idempotence": True, "acks": "all", "linger.ms": 2,
-        "message.timeout.ms": 120000, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200,
+        "message.timeout.ms": 300000, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200,
         "retry.backoff.ms": 20, "socket.timeout.ms": 10000, "batch.num.messages": 100,
         "queue.buffering.max.messages": 2000, "log_level": 0,
     })
@@ -61,7 +61,7 @@ def main():
         except KafkaException as error:
             state["fatal"] = str(error)
             break
-    left = producer.flush(150)
+    left = producer.flush(310)
     if left and not state["fatal"]:
         state["fatal"] = f"{left} values were never acknowledged"
     del state["last"]

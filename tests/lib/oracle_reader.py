@@ -14,7 +14,7 @@ def main():
     consumer = Consumer({"bootstrap.servers": address, "group.id": "unused", "check.crcs": True,
                          "enable.auto.commit": False, "auto.offset.reset": "error", "log_level": 0})
     where = TopicPartition(topic, partition, 0)
-    low, high = consumer.get_watermark_offsets(where, timeout=30)
+    low, high = consumer.get_watermark_offsets(where, timeout=120)
     consumer.assign([TopicPartition(topic, partition, low)])
     seen = {"gaps": 0, "repeated": 0, "wrong": 0, "next": 0, "low": low, "high": high}
     offset = low
@@ -22,7 +22,7 @@ def main():
     while offset < high:
         messages = consumer.consume(500, 0.5)
         quiet = 0 if messages else quiet + 1
-        if quiet == 60:
+        if quiet == 240:
             seen["gaps"] += 1
             break
         for message in messages:
