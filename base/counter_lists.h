@@ -102,6 +102,12 @@
       "of those looked into, stored with the topic's codec in place of their own")                 \
     X(parked_full, "times a batch found no place to wait for that")                                \
     X(cold_reads, "fetches served from files")                                                     \
+    X(compactions, "compactions of partitions that came to their end")                             \
+    X(compactions_stopped, "compactions given up: trimmed, deleted or no longer compacted")        \
+    X(compactions_failed, "compactions given up because of a full disk, damage or an error")       \
+    X(compaction_bytes_in, "bytes of the log read by compaction")                                  \
+    X(compaction_bytes_out, "bytes written by it")                                                 \
+    X(compaction_records_removed, "records that it left out")                                      \
     X(stalls, "times the core made no turn for 10 ms or longer while it was awake")                \
     X(stalled_ns, "time of these stalls")                                                          \
     X(partition_rows_full, "times a busy partition took the row of another in the table of them")

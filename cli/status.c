@@ -167,6 +167,8 @@ static void memory_and_log(const struct mill_counters *counters, json_t *root)
     uint64_t bytes_in = 0;
     uint64_t bytes_out = 0;
     uint64_t dirty = 0;
+    uint64_t compactions = 0;
+    uint64_t compacted_records = 0;
     uint64_t mbufs_total = 0;
     uint64_t mbufs_used = 0;
     for (uint32_t i = 0; i < counters->cores_count; i++) {
@@ -178,6 +180,8 @@ static void memory_and_log(const struct mill_counters *counters, json_t *root)
         bytes_in += mill_counter_get(&core->log_bytes_in);
         bytes_out += mill_counter_get(&core->log_bytes_out);
         dirty += mill_counter_get(&core->dirty_bytes);
+        compactions += mill_counter_get(&core->compactions);
+        compacted_records += mill_counter_get(&core->compaction_records_removed);
     }
     for (uint32_t i = 0; i < counters->ports_count; i++) {
         mbufs_total += mill_counter_get(&counters->ports[i].mbufs_total);
@@ -190,9 +194,11 @@ static void memory_and_log(const struct mill_counters *counters, json_t *root)
                                   "bytes_staged", number(staged), "mbufs_total",
                                   number(mbufs_total), "mbufs_used", number(mbufs_used)));
     json_object_set_new(root, "log",
-                        json_pack("{s:o, s:o, s:o, s:o}", "partitions", number(partitions),
-                                  "bytes_in", number(bytes_in), "bytes_out", number(bytes_out),
-                                  "dirty_bytes", number(dirty)));
+                        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "partitions",
+                                  number(partitions), "bytes_in", number(bytes_in), "bytes_out",
+                                  number(bytes_out), "dirty_bytes", number(dirty), "compactions",
+                                  number(compactions), "compaction_records_removed",
+                                  number(compacted_records)));
 }
 
 static json_t *process_json(pid_t pid, const struct mill_ipc_side *side)

@@ -141,7 +141,8 @@ static int check_double(const char *text, int64_t min, int64_t max, struct mill_
 {
     char *end = NULL;
     double number = strtod(text, &end);
-    if (end == text || *end != '\0' || !(number >= (double)min && number <= (double)max)) {
+    if (end == text || *end != '\0' ||
+        !(number >= (double)min && (number <= (double)max || max == INT64_MAX))) {
         return mill_fail(report, -EINVAL, "\"%s\" is not a number from %lld to %lld", text,
                          (long long)min, (long long)max);
     }

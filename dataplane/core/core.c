@@ -333,6 +333,12 @@ static void words_gather(struct mill_core *core)
     words->batches_recompressed = log->batches_recompressed;
     words->parked_full = log->parked_full;
     words->cold_reads = log->cold_reads;
+    words->compactions = log->clean.runs;
+    words->compactions_stopped = log->clean.stopped;
+    words->compactions_failed = log->clean.failed;
+    words->compaction_bytes_in = log->clean.bytes_read;
+    words->compaction_bytes_out = log->clean.bytes_written;
+    words->compaction_records_removed = log->clean.records_removed;
     words->wakeups_sent = core->control_bell.rings;
     for (uint32_t i = 0; i < core->count && core->peers; i++) {
         words->wakeups_sent += i == core->index ? 0 : core->peers[i].bell.rings;

@@ -226,6 +226,28 @@ static int store_rings(struct mill_plane_core *core, struct mill_log_config *log
     return r;
 }
 
+/* Compaction of one store: cores share what is configured. */
+static int clean_configure(const struct mill_plane *plane, struct mill_store_config *store,
+                           struct mill_report *report)
+{
+    const struct mill_config *config = plane->config;
+    double rate =
+        strtod(mill_config_text(config, MILL_KEY_LOG_CLEANER_IO_MAX_BYTES_PER_SECOND), NULL);
+    rate /= plane->cores_count;
+    store->clean_bytes_per_second =
+        rate < (double)INT64_MAX ? MILL_MAX((uint64_t)rate, (uint64_t)1) : 0;
+    store->clean_backoff_ms = mill_config_int(config, MILL_KEY_LOG_CLEANER_BACKOFF_MS);
+    if (mill_config_bool(config, MILL_KEY_LOG_CLEANER_ENABLE)) {
+        store->clean_map_bytes =
+            (uint64_t)mill_config_int(config, MILL_KEY_LOG_CLEANER_DEDUPE_BUFFER_SIZE) /
+            plane->cores_count;
+    }
+    struct mill_uuid *secret = &store->clean_secret;
+    return getrandom(secret->b, sizeof(secret->b), 0) == (ssize_t)sizeof(secret->b)
+               ? 0
+               : mill_fail(report, -EIO, "no random numbers from the kernel");
+}
+
 static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
                         struct mill_store_config *store, struct mill_report *report)
 {
@@ -240,7 +262,8 @@ static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
     store->checkpoint_interval_ms =
         mill_config_int(config, MILL_KEY_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS);
     store->retention_check_ms = mill_config_int(config, MILL_KEY_LOG_RETENTION_CHECK_INTERVAL_MS);
-    return mill_store_create(store, &core->store_thread.store, report);
+    int r = clean_configure(plane, store, report);
+    return r < 0 ? r : mill_store_create(store, &core->store_thread.store, report);
 }
 
 static int ksock_open(struct mill_plane *plane, struct mill_plane_core *core,

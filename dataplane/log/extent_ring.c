@@ -153,6 +153,7 @@ static int active_new(struct mill_partition *partition, uint32_t size_bytes)
         partition->growth++;
     }
     struct log_extent *e = &log->extents[extent];
+    e->from_offset = partition->end_offset;
     e->base_offset = partition->end_offset;
     e->end_offset = partition->end_offset;
     e->stream_pos = partition->stream_end;
@@ -216,7 +217,7 @@ uint32_t mill_log_extent_find(struct mill_partition *partition, int64_t offset, 
         }
     }
     *ret_next = next;
-    if (next != MILL_LOG_NONE && extents[next].base_offset <= offset) {
+    if (next != MILL_LOG_NONE && extents[next].from_offset <= offset) {
         partition->hint = next;
         *ret_next = extents[next].next;
         return next;
@@ -228,7 +229,7 @@ uint32_t mill_log_extent_seek(const struct mill_log *log, uint32_t extent, int64
 {
     const struct log_extent *e = &log->extents[extent];
     const uint8_t *data = log->base + ((size_t)extent << MILL_EXTENT_UNIT_SHIFT);
-    uint32_t delta = (uint32_t)(offset - e->base_offset);
+    uint32_t delta = (uint32_t)MILL_MAX(offset - e->base_offset, (int64_t)0);
     uint32_t low = 0; /* unit 0 always names the batch at position 0 */
     uint32_t high = (e->committed_bytes - 1) >> MILL_EXTENT_UNIT_SHIFT;
     while (low < high) {

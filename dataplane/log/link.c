@@ -326,9 +326,15 @@ static void cold_insert(struct mill_partition *partition, struct log_cold *cold,
         mill_extent_free(log->config.extents, cold->extent); /* another read brought it */
         return;
     }
-    int64_t limit = next == MILL_LOG_NONE ? INT64_MAX : log->extents[next].base_offset;
+    int64_t limit = next == MILL_LOG_NONE ? INT64_MAX : log->extents[next].from_offset;
+    uint32_t before = next == MILL_LOG_NONE ? partition->last : log->extents[next].prev;
+    int64_t after = before == MILL_LOG_NONE ? 0 : log->extents[before].end_offset;
     e->cold = true;
     e->base_offset = batch.base_offset;
+    e->from_offset = MILL_MIN(MILL_MAX(cold->offset, after), batch.base_offset);
+#ifdef MILL_MUTANT_LOG_GAP_FORGOTTEN
+    e->from_offset = batch.base_offset;
+#endif
     e->used_ns = log->now.mono_ns;
     uint32_t pos = 0;
     while (pos + MILL_BATCH_HEADER_BYTES <= size_bytes) {
@@ -345,6 +351,26 @@ static void cold_insert(struct mill_partition *partition, struct log_cold *cold,
     e->posted_bytes = pos;
     e->written_bytes = pos;
     mill_log_extent_insert(partition, cold->extent, next);
+}
+
+/* No batch lies between the offset and the limit that the store was asked for: a reader there is
+ * led to the extent at the limit, if that is still there, or waits for what will be appended. */
+static void cold_bare(struct mill_partition *partition, const struct log_cold *cold)
+{
+    struct mill_log *log = partition->log;
+    uint32_t next;
+    if (mill_log_extent_find(partition, cold->offset, &next) != MILL_LOG_NONE) {
+        return;
+    }
+#ifdef MILL_MUTANT_LOG_BARE_FORGOTTEN
+    return;
+#endif
+    if (next != MILL_LOG_NONE && log->extents[next].from_offset == cold->limit_offset) {
+        log->extents[next].from_offset = cold->offset;
+    } else if (cold->limit_offset == partition->end_offset) {
+        partition->bare_from = cold->offset;
+        partition->bare_end = partition->end_offset;
+    }
 }
 
 /* Asks again with room for one large batch. ret: false when that cannot be. */
@@ -376,6 +402,9 @@ static void take_read(struct mill_log *log, const struct mill_link_read_done *fr
     }
     if (open && from->status == 0 && from->size_bytes >= MILL_BATCH_HEADER_BYTES) {
         cold_insert(partition, cold, from->size_bytes);
+    } else if (open && from->status == -ENOENT) {
+        mill_extent_free(log->config.extents, cold->extent);
+        cold_bare(partition, cold);
     } else {
         if (cold->extent != MILL_LOG_NONE) {
             mill_extent_free(log->config.extents, cold->extent);
@@ -455,6 +484,10 @@ static void take_one(struct mill_log *log, uint32_t kind, const void *message)
     }
     if (kind == MILL_LINK_INSPECTED) {
         mill_log_parked_take(log, message);
+        return;
+    }
+    if (kind == MILL_LINK_CLEANED) {
+        log->stats.clean = ((const struct mill_link_cleaned *)message)->stats;
         return;
     }
     if (!partition) {

@@ -290,6 +290,16 @@ int mill_log_trim(struct mill_partition *partition, int64_t offset,
 
 /* --- counters -------------------------------------------------------------------------------- */
 
+/* Of the store's compaction, as it last told. */
+struct mill_log_clean_stats {
+    uint64_t runs;
+    uint64_t stopped; /* given up: trimmed, deleted, other settings, the end of the process */
+    uint64_t failed;
+    uint64_t bytes_read;
+    uint64_t bytes_written;
+    uint64_t records_removed;
+};
+
 struct mill_log_stats {
     uint64_t bytes_in;
     uint64_t bytes_out;
@@ -305,6 +315,7 @@ struct mill_log_stats {
     uint64_t producers;
     uint64_t producers_evicted;
     uint64_t watches;
+    struct mill_log_clean_stats clean;
 };
 const struct mill_log_stats *mill_log_stats(const struct mill_log *log);
 

@@ -32,6 +32,7 @@ enum {
 struct log_extent {
     uint32_t next; /* by offset, MILL_LOG_NONE at the ends */
     uint32_t prev;
+    int64_t from_offset; /* base_offset; lower: compaction left no batch between the two */
     int64_t base_offset;
     int64_t end_offset;  /* after the last batch */
     uint64_t stream_pos; /* bytes of the partition before it, hot ones only */
@@ -123,6 +124,8 @@ struct mill_partition {
     uint64_t used_ns;
     uint64_t unsynced_ns; /* when the oldest unsynced append came, 0 none */
     int64_t cold_failed;  /* offset whose cold read failed, -1 none */
+    int64_t bare_from;    /* compaction left no batch from here ... */
+    int64_t bare_end;     /* ... up to here, the log's end at that time; no such: 0 */
     uint64_t dirty_bytes;
     struct log_node lru;  /* partitions with extents, least recently used first */
     struct log_node todo; /* partitions with something to tell the store */
@@ -280,6 +283,12 @@ void mill_log_index_batch(struct mill_log *log, uint32_t extent, uint32_t pos_by
 uint32_t mill_log_extent_find(struct mill_partition *partition, int64_t offset, uint32_t *ret_next);
 /* Position of the batch that contains offset in an extent that holds it. */
 uint32_t mill_log_extent_seek(const struct mill_log *log, uint32_t extent, int64_t offset);
+/* Compaction left nothing from offset to the log's end. */
+static inline bool mill_log_is_bare(const struct mill_partition *partition, int64_t offset)
+{
+    return partition->bare_end == partition->end_offset && offset >= partition->bare_from &&
+           partition->bare_end > 0;
+}
 void mill_log_extent_insert(struct mill_partition *partition, uint32_t extent, uint32_t next);
 /* Frees every extent; the partition closes. ret: false when one is on loan or being written. */
 bool mill_log_extents_drop(struct mill_partition *partition);

@@ -59,7 +59,7 @@ static int read_cold(struct mill_partition *partition, int64_t offset, uint32_t 
         }
     }
     /* Before memory is taken: that may evict the extent above. */
-    int64_t limit = next == MILL_LOG_NONE ? partition->end_offset : log->extents[next].base_offset;
+    int64_t limit = next == MILL_LOG_NONE ? partition->end_offset : log->extents[next].from_offset;
     uint32_t extent;
     if (!unused || mill_log_extent_take(log, MILL_LOG_COLD_BYTES, &extent) < 0) {
         return -EAGAIN;
@@ -143,6 +143,9 @@ int mill_log_read(struct mill_partition *partition, const struct mill_read *read
             ret_result->start_offset = -1;
             return 0;
         }
+        if (next == MILL_LOG_NONE && mill_log_is_bare(partition, read->offset)) {
+            return 0; /* what comes next is not appended yet */
+        }
         return read_cold(partition, read->offset, next, watch);
     }
     uint32_t pos = mill_log_extent_seek(log, extent, read->offset);
@@ -150,7 +153,7 @@ int mill_log_read(struct mill_partition *partition, const struct mill_read *read
            ret_result->refs_count < refs_max) {
         int64_t end = log->extents[extent].end_offset;
         extent = log->extents[extent].next;
-        if (extent == MILL_LOG_NONE || log->extents[extent].base_offset != end ||
+        if (extent == MILL_LOG_NONE || log->extents[extent].from_offset != end ||
             log->extents[extent].committed_bytes == 0) {
             break;
         }

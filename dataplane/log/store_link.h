@@ -5,7 +5,7 @@
  *
  *   log   OPEN  WRITE  EPOCHS  SETTINGS  READ  TIME  INSPECT  TRIM  DELETE  ->  store
  *   store PRODUCER* OPENED  WRITTEN  READ_DONE  TIME_DONE  INSPECTED  OLD  TRIMMED  GONE
- *         FAILED  ->  log
+ *         FAILED  CLEANED  ->  log
  *
  * At most one WRITE per partition is under way: what is appended meanwhile goes with the next, so
  * that writes and syncs are grouped by themselves. The store reads extents in place: the log frees
@@ -41,6 +41,7 @@ enum mill_link_kind {
     MILL_LINK_INSPECTED,
     MILL_LINK_OLD,
     MILL_LINK_TRIMMED,
+    MILL_LINK_CLEANED,
 };
 
 struct mill_link_head {
@@ -103,7 +104,7 @@ struct mill_link_read_done {
     struct mill_link_head head;
     uint32_t request;
     uint32_t extent;
-    int32_t status;      /* 0; -EMSGSIZE the first batch needs size_bytes; -ENOENT nothing there */
+    int32_t status; /* 0; -EMSGSIZE the first batch needs size_bytes; -ENOENT no batch is there */
     uint32_t size_bytes; /* of whole batches filled */
 };
 
@@ -170,6 +171,12 @@ struct mill_link_opened {
 struct mill_link_start {
     struct mill_link_head head;
     int64_t start_offset;
+};
+
+/* What compaction did since the start, of all partitions; the head names none. */
+struct mill_link_cleaned {
+    struct mill_link_head head;
+    struct mill_log_clean_stats stats;
 };
 
 struct mill_link_only {

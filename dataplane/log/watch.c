@@ -53,7 +53,7 @@ static uint64_t target_of(struct mill_partition *partition, int64_t offset, uint
 {
     struct mill_log *log = partition->log;
     uint32_t next;
-    if (offset >= partition->end_offset) {
+    if (offset >= partition->end_offset || mill_log_is_bare(partition, offset)) {
         return partition->stream_end + bytes;
     }
     uint32_t extent = mill_log_extent_find(partition, offset, &next);

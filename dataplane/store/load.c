@@ -490,6 +490,7 @@ static int believe(struct mill_store *store, struct store_partition *partition,
         mill_store_offset(&dir->offsets, strrchr(partition->path, '/') + 1, false);
     int64_t recovery_point = offset ? offset->recovery_point : -1;
     int64_t start_offset = offset ? offset->start_offset : -1;
+    partition->clean_offset = offset ? offset->clean_offset : -1;
     pthread_mutex_unlock(&store->dirs->lock);
     partition->start_offset = MILL_MAX(base, start_offset);
     *ret_belief = (struct belief){.recovery_point = MILL_MAX(base, recovery_point),
@@ -580,7 +581,9 @@ int mill_store_load(struct mill_store *store, struct store_partition *partition)
 {
     struct found found = {.store = store, .partition = partition};
     partition->snapshot_offset = -1;
-    int r = store->calls->list(store->calls->context, partition->path, found_note, &found);
+    partition->clean_offset = -1;
+    int r = mill_clean_recover(store, partition);
+    r = r < 0 ? r : store->calls->list(store->calls->context, partition->path, found_note, &found);
     if (r == 0 && found.bases.count == 0) {
         r = was_emptied(store, partition) ? -EUCLEAN : fresh(store, partition);
     } else if (r == 0) {

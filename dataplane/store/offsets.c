@@ -26,6 +26,7 @@ static const struct checkpoint checkpoints[] = {
     {"recovery-point-offset-checkpoint", offsetof(struct store_offset, recovery_point)},
     {"replication-offset-checkpoint", offsetof(struct store_offset, high_watermark)},
     {"log-start-offset-checkpoint", offsetof(struct store_offset, start_offset)},
+    {"cleaner-offset-checkpoint", offsetof(struct store_offset, clean_offset)},
 };
 
 static int64_t *field_of(struct store_offset *offset, const struct checkpoint *checkpoint)
@@ -98,7 +99,8 @@ struct store_offset *mill_store_offset(struct store_offsets *offsets, const char
                                     .next = *bucket,
                                     .recovery_point = -1,
                                     .high_watermark = -1,
-                                    .start_offset = -1};
+                                    .start_offset = -1,
+                                    .clean_offset = -1};
     *bucket = offsets->length;
     return offset;
 }
@@ -212,7 +214,8 @@ static char *format(struct store_offsets *offsets, const struct checkpoint *chec
 
 static bool is_empty(const struct store_offset *entry)
 {
-    return entry->recovery_point < 0 && entry->high_watermark < 0 && entry->start_offset < 0;
+    return entry->recovery_point < 0 && entry->high_watermark < 0 && entry->start_offset < 0 &&
+           entry->clean_offset < 0;
 }
 
 /* The files are as the table was: what they no longer name, nor we, goes. */
@@ -278,6 +281,7 @@ int mill_store_offsets_forget(struct mill_log_dirs *dirs, struct store_dir *dir,
     bool on_disk = offset && offset->on_disk;
     if (offset) {
         offset->recovery_point = offset->high_watermark = offset->start_offset = -1;
+        offset->clean_offset = -1;
         dir->offsets.changed = true;
     }
     pthread_mutex_unlock(&dirs->lock);

@@ -95,6 +95,20 @@ int mill_store_producer_note(struct store_producers *producers, const struct mil
     return 0;
 }
 
+int64_t mill_store_producer_last(const struct store_producers *producers, int64_t producer_id)
+{
+    uint32_t mask = 2 * producers->capacity - 1;
+    uint32_t at = producers->capacity > 0 ? hash_of(producer_id) & mask : 0;
+    while (producers->capacity > 0 && producers->buckets[at] != 0) {
+        const struct store_producer *entry = &producers->entries[producers->buckets[at] - 1];
+        if (entry->producer_id == producer_id && entry->count > 0) {
+            return entry->batches[entry->count - 1].last_offset;
+        }
+        at = (at + 1) & mask;
+    }
+    return -1;
+}
+
 static int by_seen(const void *a, const void *b)
 {
     const struct store_producer *left = a;

@@ -13,7 +13,11 @@
 #include "base/log_line.h"
 
 /* The log last: while it is there, a segment is, and what lacks is made anew. */
-static const char *const suffixes[] = {"index", "timeindex", "snapshot", "log"};
+static const char *const suffixes[] = {"index", "timeindex", "txnindex", "snapshot", "log"};
+
+enum {
+    SNAPSHOT = 3, /* where it stands */
+};
 
 /* A segment whose files were renamed. */
 struct store_deleted {
@@ -57,15 +61,15 @@ static struct store_deleted *deleted_add(struct mill_store *store)
     return &store->deleted[store->deleted_length++];
 }
 
-/* Renames the files of a segment; what cannot be renamed stays and is tried again at the next
- * start.
- */
-static int segment_delete(struct mill_store *store, struct store_partition *partition,
-                          struct store_segment *segment)
+int mill_store_segment_delete(struct mill_store *store, struct store_partition *partition,
+                              struct store_segment *segment, bool snapshot)
 {
     int64_t base = segment->base_offset;
     mill_store_file_close(store, segment);
     for (size_t kind = 0; kind < MILL_COUNT_OF(suffixes); kind++) {
+        if (kind == SNAPSHOT && (!snapshot || partition->snapshot_offset == base)) {
+            continue;
+        }
         char from[STORE_PATH_BYTES];
         char to[STORE_PATH_BYTES];
         path_of(from, partition->path, base, kind, "");
@@ -127,7 +131,7 @@ int mill_store_trim(struct mill_store *store, struct store_partition *partition,
     int r = 0;
     while (r == 0 && gone + 1 < partition->segments_count &&
            partition->segments[gone + 1].base_offset <= partition->start_offset) {
-        r = segment_delete(store, partition, &partition->segments[gone]);
+        r = mill_store_segment_delete(store, partition, &partition->segments[gone], true);
         gone += r == 0 ? 1 : 0;
     }
     if (gone > 0) {
@@ -155,22 +159,26 @@ static int64_t kept_from(const struct store_partition *partition, int64_t now_ms
     int64_t keep_bytes = partition->settings.retention_bytes;
     uint64_t total = 0;
     uint32_t gone = 0;
+    uint32_t at = 0;
     for (uint32_t i = 0; i < partition->segments_count; i++) {
         total += partition->segments[i].log_bytes;
     }
-    while (gone < partition->segments_count) {
-        const struct store_segment *segment = &partition->segments[gone];
-        bool last = gone + 1 == partition->segments_count;
+    while (at < partition->segments_count) {
+        const struct store_segment *segment = &partition->segments[at];
+        bool last = at + 1 == partition->segments_count;
         bool over = keep_bytes >= 0 && !last && total - segment->log_bytes >= (uint64_t)keep_bytes;
         bool empty = segment->log_bytes == 0;
 #ifdef MILL_MUTANT_STORE_KEEP_LESS
         over = keep_bytes >= 0 && !last && total > (uint64_t)keep_bytes;
 #endif
-        if (!over && (empty || !is_expired(partition, segment, now_ms))) {
+        if (!over && (empty ? last : !is_expired(partition, segment, now_ms))) {
             break;
         }
         total -= segment->log_bytes;
-        gone++;
+        at++;
+        /* One that compaction left empty goes with an old one behind it, not by itself: readers
+         * there are still led on. */
+        gone = over || !empty ? at : gone;
     }
     return gone < partition->segments_count ? partition->segments[gone].base_offset
                                             : partition->written_offset;

@@ -118,6 +118,14 @@ struct store_segment *mill_store_segment_add(struct mill_store *store,
     return segment;
 }
 
+/* A compacted log is rolled in time to be compacted. */
+static int64_t segment_ms(const struct mill_log_settings *settings)
+{
+    bool sooner = settings->compact && settings->max_compaction_lag_ms > 0;
+    return sooner ? MILL_MIN(settings->segment_ms, settings->max_compaction_lag_ms)
+                  : settings->segment_ms;
+}
+
 static bool roll_due(const struct store_partition *partition, const struct store_segment *segment,
                      const struct mill_batch *batch)
 {
@@ -133,8 +141,8 @@ static bool roll_due(const struct store_partition *partition, const struct store
                index_max(partition, STORE_INDEX_ENTRY_BYTES) ||
            segment->time_bytes + 2 * STORE_TIME_ENTRY_BYTES >
                index_max(partition, STORE_TIME_ENTRY_BYTES) ||
-           (segment->first_timestamp >= 0 && settings->segment_ms > 0 &&
-            batch->max_timestamp - segment->first_timestamp > settings->segment_ms);
+           (segment->first_timestamp >= 0 && segment_ms(settings) > 0 &&
+            batch->max_timestamp - segment->first_timestamp > segment_ms(settings));
 }
 
 static int sync_kind(struct mill_store *store, struct store_partition *partition,

@@ -95,6 +95,7 @@ static void partition_free(struct mill_store *store, struct store_partition *par
 {
     store->openings -= partition->opening ? 1 : 0;
     store->stalled -= partition->full_told ? 1 : 0;
+    mill_store_clean_stop(store, partition);
     mill_store_unload(store, partition);
     store->partitions[partition->slot] = NULL;
     free(partition);
@@ -332,6 +333,7 @@ struct seek {
     uint32_t room_bytes;
     int64_t next_offset; /* after the batch before, -1 none */
     bool gap;            /* between two batches, so far or right behind what is taken */
+    bool beyond;         /* the first batch above offset begins at the limit, or later */
     bool found;
 };
 
@@ -347,7 +349,8 @@ static int seek_batch(void *context, const struct mill_batch *batch, uint64_t po
             return 0;
         }
         if (batch->base_offset >= seek->limit_offset) {
-            return -EBADMSG; /* what is in memory begins there: its offset cannot be right */
+            seek->beyond = true;
+            return 1;
         }
         seek->found = true;
         seek->start_bytes = pos_bytes;
@@ -360,40 +363,48 @@ static int seek_batch(void *context, const struct mill_batch *batch, uint64_t po
     return 0;
 }
 
+/* Looks for the batch that contains the offset, or the first one above it, in one segment. ret: its
+ * log file's descriptor, -errno. */
+static int seek_in(struct mill_store *store, struct store_partition *partition,
+                   struct store_segment *segment, struct seek *seek)
+{
+    struct store_walk walk = {.end_bytes = segment->log_bytes, .each = seek_batch, .context = seek};
+    int r = mill_store_lookup(store, partition, segment, seek->offset, &walk.from_bytes);
+    int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
+    uint64_t good;
+    seek->next_offset = -1;
+    r = file < 0 ? file : mill_store_walk(store, file, &walk, &good);
+    seek->gap = seek->gap || (r == 0 && seek->next_offset != segment->next_offset);
+    return r < 0 ? r : file;
+}
+
 static int cold_read(struct mill_store *store, struct store_partition *partition,
                      const struct mill_link_read *read, uint32_t *ret_size)
 {
     if (partition->kept_count > 0 && read->offset >= partition->written_offset) {
         return mill_store_kept_read(store, partition, read, ret_size);
     }
+    struct seek seek = {
+        .offset = read->offset, .limit_offset = read->limit_offset, .room_bytes = read->size_bytes};
     struct store_segment *segment = mill_store_segment_of(partition, read->offset);
-    while (segment && segment->next_offset <= read->offset &&
-           segment + 1 < partition->segments + partition->segments_count) {
-        segment++;
+    const struct store_segment *end = partition->segments + partition->segments_count;
+    int file = -EIO;
+    /* A compacted segment may end below the next one's base, or hold nothing. */
+    for (; segment && segment < end && !seek.found && !seek.beyond; segment++) {
+        if (segment->next_offset <= read->offset || segment->base_offset >= read->limit_offset) {
+            continue;
+        }
+        file = seek_in(store, partition, segment, &seek);
+        if (file < 0) {
+            return file;
+        }
     }
-    if (!segment || segment->next_offset <= read->offset) {
-        return -ENOENT;
-    }
-    struct store_walk walk = {.end_bytes = segment->log_bytes};
-    int r = mill_store_lookup(store, partition, segment, read->offset, &walk.from_bytes);
-    int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
-    struct seek seek = {.offset = read->offset,
-                        .limit_offset = read->limit_offset,
-                        .room_bytes = read->size_bytes,
-                        .next_offset = -1};
-    uint64_t good;
-    walk.each = seek_batch;
-    walk.context = &seek;
-    r = file < 0 ? file : mill_store_walk(store, file, &walk, &good);
-    if (r < 0) {
-        return r;
+    if ((seek.gap || !seek.found) && mill_store_gap_illegal(store, partition)) {
+        /* The index promised more than the file holds, or an offset cannot be right. */
+        return seek.found || seek.beyond ? -EBADMSG : -EIO;
     }
     if (!seek.found) {
-        return -EIO; /* the index promised more than the file holds */
-    }
-    seek.gap = seek.gap || (r == 0 && seek.next_offset != segment->next_offset);
-    if (seek.gap && mill_store_gap_illegal(store, partition)) {
-        return -EBADMSG;
+        return -ENOENT;
     }
     *ret_size = seek.size_bytes > 0 ? seek.size_bytes : seek.first_bytes;
     if (seek.size_bytes == 0) {
@@ -401,7 +412,7 @@ static int cold_read(struct mill_store *store, struct store_partition *partition
     }
     struct mill_ref ref = {.extent = read->extent, .size_bytes = seek.size_bytes};
     uint8_t *to = mill_ref_data(mill_arena_base(store->config.arena), &ref);
-    r = mill_store_read_all(store->calls, file, to, seek.size_bytes, seek.start_bytes);
+    int r = mill_store_read_all(store->calls, file, to, seek.size_bytes, seek.start_bytes);
     if (r == 0) {
         *ret_size = mill_store_whole_bytes(store, partition, to, seek.size_bytes, read->offset);
         r = *ret_size > 0 ? 0 : -EBADMSG;
@@ -430,7 +441,7 @@ static void take_read(struct mill_store *store, struct store_partition *partitio
                       const struct mill_link_read *read)
 {
     uint32_t size = 0;
-    int status = partition->loaded ? cold_read(store, partition, read, &size) : -ENOENT;
+    int status = partition->loaded ? cold_read(store, partition, read, &size) : -EIO;
     if (status == -EIO || status == -EBADMSG) {
         read_failed(store, partition, read->offset, status);
     }
@@ -470,7 +481,7 @@ static void take_inspect(struct mill_store *store, const struct mill_link_inspec
 
 /* Notes for the checkpoints how far the partition is synced. ret: false: not everything of it is as
  * the checkpoint would say. */
-static bool offsets_note(struct mill_store *store, struct store_partition *partition)
+bool mill_store_offsets_note(struct mill_store *store, struct store_partition *partition)
 {
     struct store_dir *dir = &store->dirs->dirs[partition->dir];
     if (partition->epochs_unsaved && mill_store_epochs_write(store, partition) < 0) {
@@ -487,6 +498,7 @@ static bool offsets_note(struct mill_store *store, struct store_partition *parti
         offset->start_offset = partition->start_offset > partition->segments[0].base_offset
                                    ? partition->start_offset
                                    : -1;
+        offset->clean_offset = partition->clean_offset;
     }
     pthread_mutex_unlock(&store->dirs->lock);
     return offset != NULL;
@@ -505,7 +517,7 @@ static void checkpoint_run(struct mill_store *store, struct mill_now now)
     store->checkpoint_at_ns = MILL_NEVER;
     for (uint32_t i = 0; i < store->partitions_length; i++) {
         if (mill_store_is_whole(store, store->partitions[i])) {
-            bool noted = offsets_note(store, store->partitions[i]);
+            bool noted = mill_store_offsets_note(store, store->partitions[i]);
             MILL_UNUSED(noted); /* an older point stands: more is walked */
         }
     }
@@ -520,12 +532,13 @@ static void checkpoint_run(struct mill_store *store, struct mill_now now)
 static void take_trim(struct mill_store *store, struct store_partition *partition,
                       const struct mill_link_start *start)
 {
+    mill_store_clean_stop(store, partition);
     int r = mill_store_trim(store, partition, start->start_offset);
     if (r < 0) {
         mill_log_dirs_fence(store->dirs, partition->dir, r);
         return;
     }
-    bool noted = offsets_note(store, partition);
+    bool noted = mill_store_offsets_note(store, partition);
     MILL_UNUSED(noted); /* the mark has it; the next checkpoint notes it again */
     mill_store_points_moved(store);
     struct mill_link_start *to = mill_store_tell(store, partition, MILL_LINK_TRIMMED, sizeof(*to));
@@ -535,6 +548,7 @@ static void take_trim(struct mill_store *store, struct store_partition *partitio
 static void take_delete(struct mill_store *store, struct store_partition *partition)
 {
     int r = 0;
+    mill_store_clean_stop(store, partition);
     if (partition->mark) {
         /* Before the files change: a take-up must not bring back what is being deleted. */
         atomic_store_explicit(&partition->mark->start_offset, INT64_MAX, memory_order_release);
@@ -675,6 +689,7 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
     checkpoint_run(store, now);
     mill_store_retention_run(store);
     mill_store_deleted_run(store);
+    work += mill_store_clean_run(store);
     if (!mill_store_out_room(store)) {
         /* The core rings no bell when it has read answers: look again by ourselves. */
         store->retry_at_ns = MILL_MIN(store->retry_at_ns, now.mono_ns + FULL_RETRY_NS);
@@ -689,8 +704,9 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
 
 uint64_t mill_store_deadline(const struct mill_store *store)
 {
-    return MILL_MIN(MILL_MIN(store->retry_at_ns, store->checkpoint_at_ns),
-                    MILL_MIN(store->retention_at_ns, store->delete_at_ns));
+    uint64_t at_ns = MILL_MIN(MILL_MIN(store->retry_at_ns, store->checkpoint_at_ns),
+                              MILL_MIN(store->retention_at_ns, store->delete_at_ns));
+    return MILL_MIN(at_ns, mill_store_clean_deadline(store));
 }
 
 /* --- making and closing ---------------------------------------------------------------------- */
@@ -711,7 +727,9 @@ int mill_store_create(const struct mill_store_config *config, struct mill_store 
     store->delete_at_ns = MILL_NEVER;
     store->fence_told = true;
     int r = mill_store_files_init(store);
+    r = r < 0 ? r : mill_store_clean_init(store);
     if (r < 0) {
+        mill_store_clean_fini(store);
         mill_store_files_fini(store);
         free(store);
         return mill_fail(report, r, "no memory for the open files of a store");
@@ -725,6 +743,7 @@ void mill_store_abandon(struct mill_store *store)
     if (!store) {
         return;
     }
+    mill_store_clean_fini(store);
     for (uint32_t i = 0; i < store->partitions_length; i++) {
         if (store->partitions[i]) {
             partition_free(store, store->partitions[i]);
@@ -747,7 +766,7 @@ static bool partition_close(struct mill_store *store, struct store_partition *pa
         return false;
     }
     partition->synced_offset = partition->written_offset; /* by the directories' close */
-    return offsets_note(store, partition);
+    return mill_store_offsets_note(store, partition);
 }
 
 bool mill_store_close(struct mill_store *store, struct mill_now now)
@@ -757,6 +776,7 @@ bool mill_store_close(struct mill_store *store, struct mill_now now)
         return true;
     }
     store->now = now;
+    mill_store_clean_stop(store, NULL);
     for (uint32_t i = 0; i < store->partitions_length; i++) {
         if (store->partitions[i] && !partition_close(store, store->partitions[i])) {
             whole = false;

@@ -53,6 +53,11 @@ struct mill_store_config {
     int64_t producer_expiration_ms;
     int64_t checkpoint_interval_ms; /* log.flush.offset.checkpoint.interval.ms */
     int64_t retention_check_ms;     /* log.retention.check.interval.ms */
+    uint64_t clean_map_bytes; /* this store's share of log.cleaner.dedupe.buffer.size; 0: nothing is
+                                 compacted */
+    uint64_t clean_bytes_per_second; /* read and written by compaction; 0: no limit */
+    int64_t clean_backoff_ms;        /* log.cleaner.backoff.ms */
+    struct mill_uuid clean_secret;   /* random: keys of clients are hashed with it */
 };
 
 /* Take-up, before cores run: writes to the files what extents of an earlier process hold beyond

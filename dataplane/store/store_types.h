@@ -101,6 +101,8 @@ struct store_partition {
     int64_t written_offset;
     int64_t synced_offset;
     int64_t snapshot_offset; /* of the newest producer snapshot, -1 none */
+    int64_t clean_offset;    /* everything below is compacted, -1 nothing */
+    bool uncleanable;        /* damage was found in it, told */
     struct mill_link_epoch epochs[MILL_LINK_EPOCHS_MAX];
     uint32_t epochs_count;
     struct store_producers producers;
@@ -132,6 +134,7 @@ struct store_offset {
     int64_t recovery_point; /* everything below is synced */
     int64_t high_watermark;
     int64_t start_offset; /* where it is above the first segment's */
+    int64_t clean_offset; /* everything below is compacted */
     bool on_disk;         /* a file names it */
     bool told;            /* in the files being written */
 };
@@ -183,6 +186,7 @@ struct mill_store {
     uint32_t deleted_length;
     uint32_t deleted_capacity;
     uint64_t delete_at_ns;
+    struct store_cleaner *cleaner;
     uint32_t fences_seen; /* of the directories' */
     bool fence_told;      /* every partition of a fenced directory knows */
     bool told;            /* answers claimed, not yet published */
@@ -353,6 +357,8 @@ int mill_store_producer_note(struct store_producers *producers,
 /* Orders entries by their last batch, oldest first, and forgets those whose last batch is older
  * than oldest_ms (a timestamp of -1 never is), then the oldest beyond max. */
 void mill_store_producers_trim(struct store_producers *producers, int64_t oldest_ms, uint32_t max);
+/* Offset of the last record of a producer's newest batch, -1 it is not known. */
+int64_t mill_store_producer_last(const struct store_producers *producers, int64_t producer_id);
 void mill_store_producers_free(struct store_producers *producers);
 
 /* --- snapshot.c ---------------------------------------------------------------------------------
@@ -421,6 +427,9 @@ void *mill_store_tell(struct mill_store *store, const struct store_partition *pa
                       uint32_t kind, uint32_t size_bytes);
 /* One request leads to few answers: they fit. */
 bool mill_store_out_room(struct mill_store *store);
+/* Notes for the checkpoints how far the partition is. ret: false: not everything of it is as they
+ * would say. */
+bool mill_store_offsets_note(struct mill_store *store, struct store_partition *partition);
 /* Loaded, and nothing of it is given up. */
 bool mill_store_is_whole(const struct mill_store *store, const struct store_partition *partition);
 
@@ -430,10 +439,30 @@ bool mill_store_is_whole(const struct mill_store *store, const struct store_part
 /* Records the log's start and takes away the segments below it. ret: 0, -errno. */
 int mill_store_trim(struct mill_store *store, struct store_partition *partition,
                     int64_t start_offset) MILL_WARN_UNUSED;
+/* Renames the files of a segment, to be removed later; snapshot: that of its base too, unless it is
+ * the newest. ret: 0, -errno. */
+int mill_store_segment_delete(struct mill_store *store, struct store_partition *partition,
+                              struct store_segment *segment, bool snapshot) MILL_WARN_UNUSED;
 /* When it is due: tells the log what retention no longer keeps. */
 void mill_store_retention_run(struct mill_store *store);
 /* Removes renamed files whose delay is over. */
 void mill_store_deleted_run(struct mill_store *store);
+
+/* --- clean.c, clean_swap.c ----------------------------------------------------------------------
+ */
+
+/* One step of compaction, when it is due: a bounded part of the log read, and of it written. ret:
+ * work done. */
+uint32_t mill_store_clean_run(struct mill_store *store);
+/* When the next step is due, MILL_NEVER: not at all. */
+uint64_t mill_store_clean_deadline(const struct mill_store *store);
+/* Ends what is under way for this partition; what was begun is removed. NULL: of any. */
+void mill_store_clean_stop(struct mill_store *store, const struct store_partition *partition);
+int mill_store_clean_init(struct mill_store *store) MILL_WARN_UNUSED;
+void mill_store_clean_fini(struct mill_store *store);
+/* Before a partition is loaded: finishes or undoes a swap that was interrupted. ret: 0, -errno. */
+int mill_clean_recover(struct mill_store *store,
+                       const struct store_partition *partition) MILL_WARN_UNUSED;
 
 /* --- times.c ------------------------------------------------------------------------------------
  */

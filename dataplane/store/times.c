@@ -14,6 +14,7 @@ enum {
 
 struct find {
     int64_t time_ms;
+    bool greatest; /* the batch is enough: compaction may have left none of its records */
     bool found;
     uint64_t pos_bytes;
     struct mill_batch batch;
@@ -22,7 +23,8 @@ struct find {
 static int first_batch(void *context, const struct mill_batch *batch, uint64_t pos_bytes)
 {
     struct find *find = context;
-    if (batch->max_timestamp < find->time_ms || (batch->attributes & MILL_BATCH_CONTROL)) {
+    bool empty = batch->records_count == 0 && !find->greatest;
+    if (batch->max_timestamp < find->time_ms || (batch->attributes & MILL_BATCH_CONTROL) || empty) {
         return 0;
     }
     find->found = true;
@@ -126,10 +128,10 @@ static int time_start(struct mill_store *store, struct store_partition *partitio
 }
 
 static int segment_find(struct mill_store *store, struct store_partition *partition,
-                        struct store_segment *segment, int64_t time_ms, int64_t *ret_offset,
-                        int64_t *ret_timestamp)
+                        struct store_segment *segment, int64_t time_ms, bool greatest,
+                        int64_t *ret_offset, int64_t *ret_timestamp)
 {
-    struct find find = {.time_ms = time_ms};
+    struct find find = {.time_ms = time_ms, .greatest = greatest};
     struct store_walk walk = {
         .end_bytes = segment->log_bytes, .each = first_batch, .context = &find};
     int r = time_start(store, partition, segment, time_ms, &walk.from_bytes);
@@ -160,7 +162,8 @@ int mill_store_find_time(struct mill_store *store, struct store_partition *parti
         if (segment->max_timestamp < time_ms) {
             continue;
         }
-        int r = segment_find(store, partition, segment, time_ms, ret_offset, ret_timestamp);
+        int r =
+            segment_find(store, partition, segment, time_ms, greatest, ret_offset, ret_timestamp);
         if (r != 0) {
             return MILL_MIN(r, 0);
         }

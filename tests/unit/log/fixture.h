@@ -36,6 +36,8 @@ struct fixture {
     const struct mill_file_calls *files;
     struct mill_log_limits limits;
     uint32_t open_files_max;
+    uint64_t clean_map_bytes;
+    uint64_t clean_rate;
     struct mill_log *log;
     struct mill_store *store;
     struct mill_now now;
@@ -112,6 +114,7 @@ static inline void fixture_make(struct fixture *f, const struct mill_file_calls 
         .producer_expiration_ms = 86400000,
     };
     f->open_files_max = 32;
+    f->clean_map_bytes = 1 << 20;
     f->now = (struct mill_now){.mono_ns = 1000 * MILL_NS_PER_S, .wall_ms = 1700000000000};
     f->memory = aligned_alloc(128, mill_ring_bytes(FIXTURE_RING_BYTES) * 2 + 256);
     assert_non_null(f->memory);
@@ -172,6 +175,10 @@ static inline void fixture_open(struct fixture *f)
         .producer_expiration_ms = f->limits.producer_expiration_ms,
         .checkpoint_interval_ms = 60000,
         .retention_check_ms = 300000,
+        .clean_map_bytes = f->clean_map_bytes,
+        .clean_bytes_per_second = f->clean_rate,
+        .clean_backoff_ms = 15000,
+        .clean_secret = {{9, 8, 7, 6, 5, 4, 3, 2, 1}},
     };
     fixture_must(f, mill_ring_attach_producer(&config.store_out, to, bytes));
     fixture_must(f, mill_ring_attach_consumer(&store.in, to, bytes));
@@ -246,6 +253,9 @@ static inline struct mill_log_settings fixture_settings(void)
         .segment_ms = 604800000,
         .index_interval_bytes = 4096,
         .segment_index_bytes = 10 << 20,
+        .min_cleanable_ppm = 500000,
+        .delete_retention_ms = 86400000,
+        .max_compaction_lag_ms = INT64_MAX,
         .compression = 255,
     };
 }
