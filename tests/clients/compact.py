@@ -6,22 +6,24 @@ middle or a change of the topic's policy at run time; and Kafka's tools find not
 Method: kcat writes the same keyed lines, tombstones among them, to our broker and to Kafka 4.4, a part in each
 codec, and rolls segments with lines of other keys behind them. Our topic becomes a compacted one only then;
 millraced is killed while it compacts. What both serve in the end is compared with each other and with a map.
+A second topic is compacted and deleted from.
 Then DumpLogSegments reads our files."""
 import glob
+import json
 import os
 import random
 import subprocess
-import sys
 import time
 
-
 import dump_log
-from lib.broker import Broker, pick, run, skip
+from lib.broker import Broker, pick, run, skip, wait
+from lib.wire import Client
 from measure.kafka import JARS, Kafka
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 KEYS = 300
 TOPIC = "compacted"
+BOTH = "compacted-and-deleted"
 SETTINGS = {"segment.bytes": "1048576", "min.cleanable.dirty.ratio": "0.001", "file.delete.delay.ms": "500"}
 FILLER_BYTES = 900
 FILLER_LINES = 3000  # more than two segments of them: what is before is in no active one
@@ -82,12 +84,31 @@ def await_offsets(address, wanted, end, what):
         time.sleep(0.5)
 
 
-def check_files(broker):
+def compact_and_delete(broker):
+    """A topic of both policies: its oldest segments go by size, what is left is compacted."""
+    broker.millrace("topic", "create", BOTH, "--config", "cleanup.policy=compact,delete", "--config",
+                    "segment.bytes=1048576", "--config", "min.cleanable.dirty.ratio=0.001", "--config",
+                    "retention.bytes=2500000")
+    text = "".join(f"key-{i % KEYS if i % 2 else i}\t{str(i).ljust(FILLER_BYTES, '.')}\n" for i in range(6000))
+    subprocess.run(["kcat", "-b", broker.address("LOCAL"), "-P", "-t", BOTH, "-p", "0", "-K", "\t"], input=text,
+                   text=True, check=True, timeout=300)
+
+    def state():
+        got = json.loads(broker.millrace("topic", "describe", BOTH, "-o", "json"))
+        return got[0]["partitions"][0]["start"]
+
+    wait("nothing is deleted by size", lambda: state() > 0, 60)
+    with Client(broker.address("LOCAL")) as client:
+        error, _, _, data = client.fetch(BOTH, 0, state())
+    assert error == 0 and data
+
+
+def check_files(broker, topic):
     """Kafka's tool reads all of it; only gaps are as they should be."""
     def wrong(paths, *options):
         return [line for line in dump_log.faults(paths, *options) if "is followed by" not in line]
 
-    folder = os.path.join(broker.log_dir, TOPIC + "-0")
+    folder = os.path.join(broker.log_dir, topic + "-0")
     logs = sorted(glob.glob(folder + "/*.log"))
     indexes = [path for kind in ("index", "timeindex") for path in sorted(glob.glob(f"{folder}/*.{kind}"))
                if os.path.getsize(path) > 0]
@@ -96,8 +117,10 @@ def check_files(broker):
     found += wrong(indexes, "--index-sanity-check") + wrong(sorted(glob.glob(folder + "/*.snapshot")))
     assert not found, "\n".join(found[:20])
     with open(os.path.join(broker.log_dir, "cleaner-offset-checkpoint"), encoding="ascii") as file:
-        version, count, line = file.read().splitlines()
-    assert (version, count) == ("0", "1") and line.split()[:2] == [TOPIC, "0"] and int(line.split()[2]) > 0, line
+        version, count, *entries = file.read().splitlines()
+    assert (version, count) == ("0", str(len(entries))), entries
+    offsets = {entry.split()[0]: int(entry.split()[2]) for entry in entries}
+    assert offsets[topic] > 0, offsets
     return len(logs)
 
 
@@ -108,7 +131,7 @@ def main():
     seed = int(os.environ.get("MILLRACE_SEED", "0")) or random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    with Broker(nic=False, settings={"log.cleaner.backoff.ms": "200"}) as broker, Kafka("/tmp") as kafka:
+    with Broker(nic=False, settings={"log.cleaner.backoff.ms": "200", "log.retention.check.interval.ms": "500"}) as broker, Kafka("/tmp") as kafka:
         with open(kafka.config, "a", encoding="utf-8") as out:
             out.write("log.cleaner.backoff.ms=200\nlog.initial.task.delay.ms=500\n")
         broker.start()
@@ -140,9 +163,10 @@ def main():
         assert ours == theirs
         log = broker.status()["log"]
         assert log["compactions"] > 0, log
+        compact_and_delete(broker)
         code, _ = broker.stop()
         assert code == 0, code
-        logs = check_files(broker)
+        logs = check_files(broker, TOPIC) + check_files(broker, BOTH)
     print(f"{end} records, {len(wanted)} left, {tombstones} tombstones of them, {logs} segments: as Kafka")
 
 
