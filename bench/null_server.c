@@ -3,6 +3,7 @@
  * the generator, the transport and the machine can carry. It has a small log of one extent, read
  * over and over; what is produced to it is dropped. */
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -438,6 +439,10 @@ static int open_and_serve(struct null_server *server, void (*ready)(void *contex
     if (r == 0) {
         struct mill_stream_maker *maker = server->transport.maker;
         r = maker->ops->listen(maker, address, options->port, 0, report);
+    }
+    if (r == 0 && server->transport.port) {
+        r = mill_port_listen(server->transport.port, options->transport.address, options->port,
+                             IPPROTO_TCP, report);
     }
     if (r == 0) {
         ready(context, options->port);

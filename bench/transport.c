@@ -24,6 +24,10 @@ enum {
     NODE_ID = 2, /* of a MAC address that is made: not the broker's usual 1 */
     PAUSES = 8,
     LINK_GAP_NS = 1000000,
+    /* On AF_XDP: behind those that a kernel chooses from by default. */
+    OWN_PORT_FIRST = 61000,
+    OWN_PORT_LAST = 65535,
+    NEIGHBOUR_MS = 5000,
 };
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -131,6 +135,10 @@ static int port_open(struct bench_transport *transport, const struct mill_bench_
         .rx_csum_trusted = options->rx_csum_trusted,
         .tx_csum_off = options->tx_csum_off,
         .rx_buffers = PORT_RX_BUFFERS,
+        .address = options->address,
+        .prefix_bits = options->prefix_bits,
+        .own_port_first = OWN_PORT_FIRST,
+        .own_port_last = OWN_PORT_LAST,
     };
     snprintf(port.device, sizeof(port.device), "%s", options->device);
     r = mill_port_open(&port, transport->arena, transport->loans_of_queues, &transport->port,
@@ -148,6 +156,7 @@ static int net_open(struct bench_transport *transport, const struct mill_bench_t
     struct mill_port_info info;
     uint64_t random[3];
     mill_port_info(transport->port, &info);
+    transport->address = options->address;
     if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
         return mill_fail(report, -EIO, "no random numbers from the kernel");
     }
@@ -155,6 +164,8 @@ static int net_open(struct bench_transport *transport, const struct mill_bench_t
         .address = options->address,
         .prefix_bits = options->prefix_bits,
         .gateway = options->gateway,
+        .own_port_first = OWN_PORT_FIRST,
+        .own_port_last = OWN_PORT_LAST,
         .secret = {random[0], random[1]},
         .random_seed = random[2],
         .connections_max = connections_max,
@@ -224,6 +235,17 @@ static void v4_mapped(const void *address, uint8_t ret_address[16])
     memcpy(ret_address + 12, address, 4);
 }
 
+/* Whom frames to a broker are sent to, where the kernel knows it and not our stack. */
+static int neighbour_find(const struct bench_transport *transport, uint32_t address,
+                          struct mill_report *report)
+{
+    uint32_t hop = mill_net_next_hop(transport->net, address);
+    if (hop == 0) {
+        return 0; /* connecting says so */
+    }
+    return mill_port_neighbour(transport->port, hop, NEIGHBOUR_MS * MILL_NS_PER_MS, report);
+}
+
 int bench_transport_resolve(const struct bench_transport *transport, const char *host,
                             uint8_t ret_address[16], struct mill_report *report)
 {
@@ -231,7 +253,9 @@ int bench_transport_resolve(const struct bench_transport *transport, const char 
     struct in6_addr v6;
     if (inet_pton(AF_INET, host, &v4) == 1) {
         v4_mapped(&v4, ret_address);
-        return 0;
+        return transport->net && ntohl(v4.s_addr) != transport->address
+                   ? neighbour_find(transport, ntohl(v4.s_addr), report)
+                   : 0;
     }
     if (transport->port) {
         return mill_fail(report, -EINVAL, "%s: a port needs an IPv4 address in numbers", host);

@@ -19,6 +19,7 @@ struct bench_transport {
     struct mill_net *net;
     struct mill_ksock *ksock;
     struct mill_stream_maker *maker; /* NULL: bare link */
+    uint32_t address;                /* of the port */
     bool registered;
     bool eal_started;
 };
@@ -36,7 +37,9 @@ void bench_transport_close(struct bench_transport *transport);
 int bench_transport_alloc(struct bench_transport *transport, uint32_t size_bytes,
                           struct mill_ref *ret_ref, struct mill_report *report) MILL_WARN_UNUSED;
 
-/* The IPv4 or IPv6 address of a host as streams have it; names only over kernel sockets. */
+/* The IPv4 or IPv6 address of a host as streams have it; names only over kernel sockets. Over a
+ * port that shares its interface with the kernel it also finds out where to send frames to there,
+ * which may take seconds. */
 int bench_transport_resolve(const struct bench_transport *transport, const char *host,
                             uint8_t ret_address[16], struct mill_report *report) MILL_WARN_UNUSED;
 

@@ -42,6 +42,7 @@ TABLE = (
     ("http-slow-forever", "tests/clients/metrics.py"),
     ("http-always-ready", "tests/clients/metrics.py"),
     ("jitter-unwatched", "tests/faults/starved.py"),
+    ("port-own-ports-unsteered", "tests/perf/bench.py xdp"),
     ("bench-coordinated", "tests/perf/bench.py"),
     ("log-codec-byte", "tests/clients/kcat.py"),
     ("store-time-off", "tests/clients/librdkafka.py"),

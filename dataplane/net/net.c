@@ -15,6 +15,8 @@ enum {
     CHALLENGES_PER_SECOND = 200,
     /* The link refused frames: look again so soon. */
     TX_RETRY_NS = 50 * 1000,
+    OWN_PORT_FIRST = 32768,
+    OWN_PORT_LAST = 60999,
 };
 
 bool mill_bucket_take(struct mill_bucket *bucket, uint64_t now_ns)
@@ -59,6 +61,10 @@ void mill_net_config_defaults(struct mill_net_config *config)
             *defaults[i].field = defaults[i].value;
         }
     }
+    if (config->own_port_last == 0) {
+        config->own_port_first = OWN_PORT_FIRST;
+        config->own_port_last = OWN_PORT_LAST;
+    }
     if (config->rx_budget_bytes == 0) {
         config->rx_budget_bytes = 16ull * 1024 * 1024;
     }
@@ -100,6 +106,9 @@ static int check_config(const struct mill_net_config *config, const struct mill_
     if (config->address == 0 || config->prefix_bits > 32) {
         return mill_fail(report, -EINVAL,
                          "address: needs an IPv4 address with a prefix of 0 to 32");
+    }
+    if (config->own_port_first == 0 || config->own_port_first > config->own_port_last) {
+        return mill_fail(report, -EINVAL, "own_port_first: needs 1 to own_port_last");
     }
     if (!power_of_two(config->refs_per_connection) || config->refs_per_connection > 65536) {
         return mill_fail(report, -EINVAL, "refs_per_connection: needs a power of two up to 65536");
@@ -377,4 +386,9 @@ void mill_net_announce(struct mill_net *net, uint64_t now_ns)
 {
     set_now(net, now_ns);
     mill_arp_announce(net);
+}
+
+uint32_t mill_net_next_hop(const struct mill_net *net, uint32_t address)
+{
+    return mill_arp_next_hop(net, address);
 }

@@ -14,12 +14,14 @@
 #include "dataplane/stream/stream.h"
 
 struct mill_net_config {
-    uint32_t address;     /* IPv4, host order */
-    uint8_t prefix_bits;  /* of the address's network */
-    uint32_t gateway;     /* 0: none */
-    uint64_t secret[2];   /* key of initial sequence numbers, fresh at each start (RFC 6528) */
-    uint64_t random_seed; /* timestamps' offsets, IP ids, table seed */
-    bool silent;          /* does not announce the address: another core's instance does */
+    uint32_t address;        /* IPv4, host order */
+    uint8_t prefix_bits;     /* of the address's network */
+    uint32_t gateway;        /* 0: none */
+    uint64_t secret[2];      /* key of initial sequence numbers, fresh at each start (RFC 6528) */
+    uint64_t random_seed;    /* timestamps' offsets, IP ids, table seed */
+    uint16_t own_port_first; /* source ports of connections that it opens, both ends included; */
+    uint16_t own_port_last;  /* default 32768 to 60999 */
+    bool silent;             /* does not announce the address: another core's instance does */
 
     /* Limits; each has a counter for "full". */
     uint32_t connections_max;            /* default 16384 */
@@ -68,6 +70,9 @@ int mill_net_create(const struct mill_net_config *config, const struct mill_link
 /* The maker inside; its step receives from the link, runs timers and transmits. */
 struct mill_stream_maker *mill_net_maker(struct mill_net *net);
 const struct mill_net_counters *mill_net_counters(const struct mill_net *net);
+
+/* Where frames to an address go first: itself or the gateway; 0: nowhere. */
+uint32_t mill_net_next_hop(const struct mill_net *net, uint32_t address);
 
 /* Announces our address (gratuitous ARP); at start and when the link comes up. */
 void mill_net_announce(struct mill_net *net, uint64_t now_ns);

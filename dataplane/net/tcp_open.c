@@ -9,11 +9,6 @@
 #include "dataplane/net/internal.h"
 #include "dataplane/net/seq.h"
 
-enum {
-    PORT_FIRST = 32768,
-    PORT_COUNT = 28232, /* up to 60999 */
-};
-
 uint32_t mill_tcp_isn(const struct mill_net *net, const struct mill_flow_key *key)
 {
     uint32_t clock = (uint32_t)(net->now_ns / (4 * MILL_NS_PER_US));
@@ -97,8 +92,13 @@ static int choose_port(struct mill_net *net, struct mill_flow_key *key)
 {
     key->local_port = 0;
     uint32_t offset = (uint32_t)mill_siphash(net->config.secret, key, sizeof(*key));
-    for (uint32_t tries = 0; tries < PORT_COUNT; tries++) {
-        key->local_port = (uint16_t)(PORT_FIRST + (offset + net->port_next++) % PORT_COUNT);
+    uint32_t count = 1u + net->config.own_port_last - net->config.own_port_first;
+#ifdef MILL_MUTANT_NET_OWN_PORT_ANY
+    count = UINT16_MAX - net->config.own_port_first;
+#endif
+    for (uint32_t tries = 0; tries < count; tries++) {
+        key->local_port =
+            (uint16_t)(net->config.own_port_first + (offset + net->port_next++) % count);
         if (port_free(net, key)) {
             return 0;
         }

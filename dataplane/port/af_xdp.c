@@ -171,6 +171,74 @@ static int interface_queues(struct mill_port *port, struct mill_report *report)
     return 0;
 }
 
+/* A list of ports and ranges, as ip_local_reserved_ports has it. ret: whether all of a range is in
+ * it; ranges that touch are one line of the kernel's, as it merges them. */
+static bool ports_reserved(const char *list, uint32_t first, uint32_t last)
+{
+    while (*list != '\0') {
+        char *end;
+        unsigned long from = strtoul(list, &end, 10);
+        unsigned long to = *end == '-' ? strtoul(end + 1, &end, 10) : from;
+        if (end == list) {
+            return false;
+        }
+        if (from <= first && last <= to) {
+            return true;
+        }
+        list = *end == ',' ? end + 1 : end;
+        list = *list == '\n' ? list + 1 : list;
+    }
+    return false;
+}
+
+static bool setting_read(const char *path, char *text, size_t size_bytes)
+{
+    FILE *file = fopen(path, "re");
+    bool got = file != NULL && fgets(text, (int)size_bytes, file) != NULL;
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return got;
+}
+
+/* Answers to the source ports of our connections come to us, so the kernel must choose none of them
+ * for its own. Its settings are the operator's: they are looked at, not changed. */
+static int own_ports_free(const struct mill_port *port, struct mill_report *report)
+{
+    enum {
+        LIST_BYTES = 2048, /* a longer list is seen in part, and refused with the remedy */
+    };
+    uint32_t first = port->options.own_port_first;
+    uint32_t last = port->options.own_port_last;
+    char range[64];
+    char reserved[LIST_BYTES];
+    unsigned long low = 0;
+    unsigned long high = UINT16_MAX;
+#ifdef MILL_MUTANT_PORT_OWN_PORTS_UNCHECKED
+    last = 0;
+#endif
+    if (last == 0) {
+        return 0;
+    }
+    if (setting_read("/proc/sys/net/ipv4/ip_local_port_range", range, sizeof(range))) {
+        char *end;
+        low = strtoul(range, &end, 10);
+        high = strtoul(end, NULL, 10);
+    }
+    bool chosen = first <= high && low <= last;
+    if (!chosen ||
+        (setting_read("/proc/sys/net/ipv4/ip_local_reserved_ports", reserved, sizeof(reserved)) &&
+         ports_reserved(reserved, first, last))) {
+        return 0;
+    }
+    return mill_fail(report, -EADDRINUSE,
+                     "the kernel chooses source ports from %lu to %lu, and %u to %u are for "
+                     "connections through %s; sysctl -w net.ipv4.ip_local_reserved_ports=%u-%u%s%s",
+                     low, high, first, last, port->xdp.iface, first, last,
+                     port->options.netns != NULL ? " in namespace " : "",
+                     port->options.netns != NULL ? port->options.netns : "");
+}
+
 static bool is_xdp_socket(int fd)
 {
     int domain = 0;
@@ -202,6 +270,8 @@ int mill_port_xdp_prepare(struct mill_port *port, struct mill_report *report)
     code = code < 0 ? code : interface_address(port, report);
     code = code < 0 ? code : interface_mtu(port, report);
     code = code < 0 ? code : interface_queues(port, report);
+    code = code < 0 ? code : own_ports_free(port, report);
+    code = code < 0 ? code : mill_port_neighbours_open(&port->xdp, report);
     code = code < 0 ? code : mill_steer_clear(port->ifindex, port->xdp.iface, report);
     if (code == 0) {
         sockets_note(port);
@@ -318,6 +388,11 @@ int mill_port_xdp_started(struct mill_port *port, struct mill_report *report)
     const struct mill_steer_config config = {
         .syn_per_second = port->options.syn_rate,
         .syn_burst = port->options.syn_burst,
+        .address = port->options.own_port_last > 0 ? htonl(port->options.address) : 0,
+        .port_first = port->options.own_port_first,
+#ifndef MILL_MUTANT_PORT_OWN_PORTS_UNSTEERED
+        .port_last = port->options.own_port_last,
+#endif
     };
     int code = mill_steer_open(port->ifindex, xdp->iface, &xdp->steer, report);
     if (code < 0) {
@@ -348,6 +423,10 @@ void mill_port_xdp_close(struct mill_port *port)
         MILL_UNUSED(code); /* left over, as after a kill: the next start takes it off */
     }
     mill_steer_close(&port->xdp.steer);
+    if (port->xdp.neighbour_fd > 0) {
+        close(port->xdp.neighbour_fd);
+        port->xdp.neighbour_fd = 0;
+    }
     if (port->xdp.lock_fd > 0) {
         close(port->xdp.lock_fd);
         port->xdp.lock_fd = 0;

@@ -49,6 +49,8 @@ struct mill_port_options {
     bool busy;           /* the core never sleeps: the driver may poll the interface itself */
     uint32_t syn_rate;   /* SYNs per second and source address; 0: no limit */
     uint32_t syn_burst;  /* that a silent source may send at once */
+    uint16_t own_port_first; /* source ports of connections that we open, both ends included; the */
+    uint16_t own_port_last;  /* kernel must not use them. 0: none are opened */
     struct mill_link_wake wake; /* called when one link's core has frames for another's queue; may
                                  * be empty when no core sleeps */
 
@@ -129,6 +131,13 @@ void mill_port_close(struct mill_port *port);
  * kernel. Main thread. ret: 0, negative with the reason. */
 int mill_port_listen(struct mill_port *port, uint32_t address, uint16_t number, uint8_t protocol,
                      struct mill_report *report) MILL_WARN_UNUSED;
+
+/* Makes the next hop of a connection that is to be opened known to the cores (host order). Where
+ * net asks by itself there is nothing to do; on AF_XDP the kernel is asked, and its answer stays
+ * until it is asked again. Waits up to timeout_ns: never on a core's turn; one thread at a time.
+ * ret: 0, -EHOSTUNREACH no answer in time, -ENOSPC too many, -errno. */
+int mill_port_neighbour(struct mill_port *port, uint32_t address, uint64_t timeout_ns,
+                        struct mill_report *report) MILL_WARN_UNUSED;
 
 /* The link of one core. */
 const struct mill_link *mill_port_link(struct mill_port *port, uint16_t queue);

@@ -31,6 +31,7 @@ enum {
     /* One driver call's worth: AF_XDP in copy mode sends at most 32 per wake-up, and longer bursts
      * gain nothing measurable elsewhere. */
     MILL_PORT_BURST = 32,
+    MILL_PORT_NEIGHBOURS_MAX = 64, /* next hops of connections that we open through one port */
     /* Calls without progress after which a driver that stops at a bad frame loses that frame. */
     MILL_PORT_STUCK_CALLS = 16,
     /* Calls of tx_done (before each sleep, half a millisecond or more apart) without a frame sent
@@ -159,6 +160,12 @@ struct mill_port_queue {
     MILL_SPACED _Atomic uint32_t inside; /* 1 while the owner is in the driver (gate.h) */
 };
 
+/* A neighbour that the kernel told of. Written by mill_port_neighbour, read by cores. */
+struct mill_port_neighbour_entry {
+    _Atomic uint32_t address; /* 0: free */
+    _Atomic uint64_t mac;     /* in the low 48 bits, first byte highest */
+};
+
 /* An interface that the kernel keeps (AF_XDP). */
 struct mill_port_xdp {
     char iface[IFNAMSIZ];
@@ -167,7 +174,10 @@ struct mill_port_xdp {
     struct mill_port_kept counts[MILL_STEER_REASON_COUNT];
     int before[MILL_PORT_QUEUES_MAX]; /* AF_XDP sockets that were there before this port's */
     uint32_t before_count;
-    bool half_built; /* a queue could not be set up: its driver would free it twice at close */
+    bool half_built;  /* a queue could not be set up: its driver would free it twice at close */
+    int neighbour_fd; /* netlink, in the interface's namespace; 0: none */
+    uint32_t neighbour_questions;
+    struct mill_port_neighbour_entry neighbours[MILL_PORT_NEIGHBOURS_MAX];
 };
 
 /* memif_relay.c */
@@ -330,6 +340,11 @@ uint16_t mill_port_fill(struct mill_port_queue *queue);
 void mill_port_returns_take(struct mill_port_queue *queue);
 /* Initialises the parts of an extent mbuf that never change. */
 void mill_port_ext_init(struct rte_mempool *pool, void *queue, void *object, unsigned int index);
+
+/* neighbour.c: an interface that the kernel keeps. */
+int mill_port_neighbours_open(struct mill_port_xdp *xdp,
+                              struct mill_report *report) MILL_WARN_UNUSED;
+int mill_port_link_neighbour(void *link, uint32_t address, uint8_t ret_mac[6]);
 
 /* handback.c: a queue without a transmit queue of the device. */
 int mill_port_handback_make(struct mill_port_queue *queue,

@@ -168,4 +168,5 @@ const struct mill_link_ops mill_port_link_ops = {
     .frame_get = mill_port_frame_get,
     .frame_put = mill_port_frame_put,
     .send = mill_port_send,
+    .neighbour = mill_port_link_neighbour,
 };

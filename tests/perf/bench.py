@@ -9,10 +9,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 
-from lib.broker import Broker, free_port
+from lib import lab
+from lib.broker import Broker, free_port, run
 
 RATE = 2000
 STOP_S = 0.6
@@ -56,6 +58,51 @@ def check_produce(broker, load):
         assert got["latency_us"]["count"] == words[1], (topic, got)
         assert got["records"] == stored(broker, topic, partitions, got["records"]), (topic, got)
         print(f"{topic}: {got['records_per_s']:.0f} records/s, p50 {got['latency_us']['p50']:.0f} us")
+
+
+def check_xdp():
+    """Over an AF_XDP port that shares an interface with a kernel: our own connections go out of it, to a broker
+    whose MAC only the kernel finds. The other end is a broker's AF_XDP port, then a kernel's load at our null
+    server. What the kernel would take away from the port, and a host that nobody has, is refused with a remedy."""
+    with Broker(kind="xdp") as broker:
+        broker.start()
+        net, iface = broker.lab.namespace, broker.lab.peer
+        device = ("--device", f"net_af_xdp0,iface={iface}", "--netns", net, "--address", f"{lab.CLIENT}/24")
+        load = Load(broker, broker.address("NIC"))
+        run("ip", "-n", net, "neigh", "flush", "dev", iface)
+        for topic, words in (("xdp", ("--connections", 20)), ("xdp-trip", ("--records", 1, "--in-flight", 1))):
+            got = load.run("produce", "-t", topic, "-p", 1, "--create", "--count", 2000, *words, *device)
+            assert got["requests"] == 2000 and got["errors"] == 0, got
+            assert got["records"] == stored(broker, topic, 1, got["records"]), got
+        print(f"AF_XDP at both ends: round trip p50 {got['latency_us']['p50']:.0f} us")
+        got = load.run("fetch", "-t", "xdp", "--count", 200, "--connections", 2, *device)
+        assert got["requests"] == 200 and got["bytes"] > 0, got
+        assert "1 brokers" in broker.kcat("NIC", "-L"), "the kernel's own connections do not work any more"
+
+        said = Load(broker, f"{lab.HOST[:-1]}9:9092").run("produce", "-t", "xdp", "--count", 1, *device, code=1)
+        assert f"no neighbour {lab.HOST[:-1]}9" in said, said
+        run("ip", "netns", "exec", net, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65535")
+        said = load.run("produce", "-t", "xdp", "--count", 1, *device, code=1)
+        assert "sysctl -w net.ipv4.ip_local_reserved_ports=61000-65535" in said, said
+        run("ip", "netns", "exec", net, "sysctl", "-qw", "net.ipv4.ip_local_reserved_ports=61000-65535")
+        assert load.run("produce", "-t", "xdp", "--count", 10, *device)["errors"] == 0
+        assert broker.stop()[0] == 0
+        check_xdp_server(broker)
+
+
+def check_xdp_server(broker):
+    """The broker's interface is free; a load over the kernel's sockets comes from the other end."""
+    server = subprocess.Popen([os.path.join(broker.build, "millrace"), "bench", "null-server", "-b",
+                               f"{lab.HOST}:9092", "--device", broker.lab.device(), "--netns", broker.lab.nic_netns,
+                               "--address", f"{lab.HOST}/24"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert "ready" in server.stdout.readline()
+        done = run(*broker.inside("NIC"), os.path.join(broker.build, "millrace"), "bench", "produce", "-b",
+                   broker.address("NIC"), "-t", "any", "--count", "500", "-o", "json")
+        assert json.loads(done)["requests"] == 500, done
+    finally:
+        server.kill()
+        server.wait()
 
 
 def stored(broker, topic, partitions, wanted):
@@ -164,6 +211,9 @@ def stall_seen(broker, load):
 
 
 def main():
+    if sys.argv[1:] == ["xdp"]:
+        check_xdp()
+        return
     with Broker(nic=False) as broker:
         broker.start()
         load = Load(broker, broker.address("LOCAL"))
@@ -179,6 +229,8 @@ def main():
                 break
         assert seen, f"a stop of {STOP_S} s does not show: {latency}"
         broker.wait_no_loans()
+    if os.geteuid() == 0:
+        check_xdp()
     print(f"all loads count as the broker does; a stop of {STOP_S} s shows as p90 {latency['p90'] / 1e3:.0f} ms")
 
 

@@ -497,6 +497,76 @@ static void active_open_and_refusal(void **state)
     }
 }
 
+/* Source ports are those of the configured range, each once per peer, and no other when it is used
+ * up. */
+static void active_open_own_ports(void **state)
+{
+    (void)state;
+    enum {
+        FIRST = 61000,
+        COUNT = 4,
+    };
+    const uint8_t peer[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 18, 0, 2};
+    struct mill_net_config config = {.own_port_first = FIRST, .own_port_last = FIRST + COUNT - 1};
+    struct rig *rig = rig_make(&config);
+    struct mill_stream *stream;
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        connect_to(rig, &stream);
+        uint32_t number = mill_tcp_of(stream)->key.local_port;
+        assert_in_range(number, FIRST, FIRST + COUNT - 1);
+        seen |= 1u << (number - FIRST);
+    }
+    assert_int_equal(seen, (1u << COUNT) - 1);
+    assert_int_equal(rig->maker->ops->connect(rig->maker, peer, 7000, rig, &stream),
+                     -EADDRNOTAVAIL);
+    rig_free(rig);
+}
+
+static bool kernel_knows;
+
+static int kernel_neighbour(void *link, uint32_t address, uint8_t ret_mac[6])
+{
+    MILL_UNUSED(link);
+    memset(ret_mac, 0x42, 6);
+    return kernel_knows && address == RIG_PEER ? 0 : -EAGAIN;
+}
+
+/* Where the kernel keeps ARP, its answer is used, and asked for again until it comes; no ARP is
+ * sent. */
+static void active_open_neighbour_of_the_kernel(void **state)
+{
+    (void)state;
+    struct rig *rig = rig_make(NULL);
+    struct mill_link_ops ops = *rig->link.ops;
+    struct mill_stream *stream;
+    ops.neighbour = kernel_neighbour;
+    rig->link.ops = &ops;
+    rig->link.caps.kernel_arp = true;
+    kernel_knows = false;
+    connect_to(rig, &stream);
+    rig_pass(rig, 500 * MILL_NS_PER_MS);
+    assert_int_equal(rig->caught_tail, rig->caught_head);
+    kernel_knows = true;
+    rig_pass(rig, 100 * MILL_NS_PER_MS);
+    const struct mill_frame *frame = last_caught(rig);
+    assert_int_equal(frame->header[0], 0x42);
+    assert_int_equal(mill_load_be16(frame->header + 12), 0x0800);
+    rig_drop_all(rig);
+    rig_free(rig);
+    /* It never finds out. */
+    rig = rig_make(NULL);
+    kernel_knows = false;
+    rig->link.ops = &ops;
+    rig->link.caps.kernel_arp = true;
+    connect_to(rig, &stream);
+    rig_pass(rig, 100 * MILL_NS_PER_S);
+    assert_true(rig->connected);
+    assert_int_equal(rig->connect_error, -EHOSTUNREACH);
+    assert_int_equal(rig->caught_tail, rig->caught_head);
+    rig_free(rig);
+}
+
 static void icmp_echo_answered_and_limited(void **state)
 {
     (void)state;
@@ -549,6 +619,8 @@ int main(void)
         cmocka_unit_test(arp_reply_conflict_and_bound),
         cmocka_unit_test(arp_retry_then_unreachable),
         cmocka_unit_test(active_open_and_refusal),
+        cmocka_unit_test(active_open_own_ports),
+        cmocka_unit_test(active_open_neighbour_of_the_kernel),
         cmocka_unit_test(icmp_echo_answered_and_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,7 @@
 #include <sys/wait.h>
 
 #include "base/byteorder.h"
+#include "base/clock.h"
 #include "dataplane/port/port_internal.h"
 #include "tests/unit/port/support.h"
 
@@ -35,6 +36,7 @@ enum {
 };
 
 #define BROKER_ADDRESS 0xc6120001u /* 198.18.0.1 */
+#define PEER_ADDRESS   0xc6120002u
 
 struct xdp_world {
     struct test_world world;
@@ -461,6 +463,81 @@ static void test_unserved_queue_is_told_and_counted(void **state)
     assert_true(counters.steer_no_socket > 0);
 }
 
+/* The kernel asks for a neighbour of connections that we open; a core only looks. */
+static void test_neighbour_is_found_by_the_kernel(void **state)
+{
+    static const uint8_t wanted[6] = {0x02, 0, 0, 0, 0, 0x42};
+    struct xdp_world *xdp = *state;
+    SKIP_WITHOUT_XDP();
+    struct mill_port_options options = options_of(1);
+    struct mill_report report;
+    uint8_t mac[6] = {0};
+    assert_int_equal(test_run("ip -n " PEER " link set mill1 address 02:00:00:00:00:42"), 0);
+    open_port(xdp, &options);
+    const struct mill_link_ops *ops = xdp->link->ops;
+    assert_int_equal(test_run("ip -n " NIC " neigh flush dev mill0"), 0);
+    assert_int_equal(ops->neighbour(xdp->link->context, PEER_ADDRESS, mac), -EAGAIN);
+    int code = mill_port_neighbour(xdp->port, PEER_ADDRESS, 5 * MILL_NS_PER_S, &report);
+    if (code < 0) {
+        print_error("%s\n", report.text);
+    }
+    assert_int_equal(code, 0);
+    assert_int_equal(ops->neighbour(xdp->link->context, PEER_ADDRESS, mac), 0);
+    assert_memory_equal(mac, wanted, sizeof(mac));
+    /* Asked again it is found again, in no second place. */
+    assert_int_equal(test_run("ip -n " NIC " neigh change 198.18.0.2 lladdr 02:00:00:00:00:43 nud "
+                              "permanent dev mill0"),
+                     0);
+    for (int i = 0; i < 2 * MILL_PORT_NEIGHBOURS_MAX; i++) {
+        assert_int_equal(mill_port_neighbour(xdp->port, PEER_ADDRESS, 5 * MILL_NS_PER_S, &report),
+                         0);
+    }
+    assert_int_equal(ops->neighbour(xdp->link->context, PEER_ADDRESS, mac), 0);
+    assert_int_equal(mac[5], 0x43);
+    /* Nobody has this one. */
+    code = mill_port_neighbour(xdp->port, PEER_ADDRESS + 7, 50 * MILL_NS_PER_MS, &report);
+    assert_int_equal(code, -EHOSTUNREACH);
+    assert_non_null(strstr(report.text, "198.18.0.9"));
+    assert_int_equal(ops->neighbour(xdp->link->context, PEER_ADDRESS + 7, mac), -EAGAIN);
+}
+
+/* Answers to source ports of ours come to us; the kernel's own connections do not lose theirs. */
+static void test_own_ports_are_ours_and_not_the_kernels(void **state)
+{
+    struct xdp_world *xdp = *state;
+    SKIP_WITHOUT_XDP();
+    struct mill_port_options options = options_of(1);
+    uint8_t frame[1024];
+    uint8_t got[1024];
+    options.own_port_first = 50000;
+    options.own_port_last = 50009;
+    assert_int_equal(
+        test_run("ip netns exec " NIC " sysctl -qw net.ipv4.ip_local_port_range='32768 60999'"), 0);
+    refused(xdp, &options, -EADDRINUSE, "the kernel chooses source ports from 32768 to 60999",
+            "sysctl -w net.ipv4.ip_local_reserved_ports=50000-50009");
+    assert_int_equal(test_run("ip netns exec " NIC
+                              " sysctl -qw net.ipv4.ip_local_reserved_ports=8080,50001-50009"),
+                     0);
+    refused(xdp, &options, -EADDRINUSE, "50000 to 50009", "ip_local_reserved_ports");
+    assert_int_equal(
+        test_run("ip netns exec " NIC
+                 " sysctl -qw net.ipv4.ip_local_reserved_ports=8080,49999-50009,60000"),
+        0);
+    open_port(xdp, &options);
+    uint32_t size_bytes = make_frame(xdp, frame, sizeof(frame));
+    for (uint16_t number = 49999; number <= 50010; number++) {
+        mill_store_be16(frame + TARGET_PORT_AT, number);
+        peer_send(xdp, frame, size_bytes);
+        bool ours = number >= 50000 && number <= 50009;
+        uint64_t passed = counters_of(xdp).steer_passed;
+        assert_int_equal(ours ? port_take(xdp, got, sizeof(got)) : 0, ours ? size_bytes : 0);
+        for (int i = 0; !ours && counters_of(xdp).steer_passed == passed && i < 3000; i++) {
+            usleep(1000);
+        }
+    }
+    assert_int_equal(counters_of(xdp).rx_packets, 10);
+}
+
 static void test_deleted_interface_is_told(void **state)
 {
     struct xdp_world *xdp = *state;
@@ -646,6 +723,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_kernel_keeps_what_is_not_ours, setup, teardown),
         cmocka_unit_test_setup_teardown(test_empty_pool_is_counted_and_recovers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_unserved_queue_is_told_and_counted, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_neighbour_is_found_by_the_kernel, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_own_ports_are_ours_and_not_the_kernels, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_deleted_interface_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(test_wrong_interfaces_are_refused_with_remedy, setup,
                                         teardown),
