@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/bench [NAME...] [-o FILE]: runs benchmarks by name (all of them without one), prints a table and
 writes JSON. --rounds N: rounds of each comparison (5). --document FILE...: writes the tables of earlier
-results into docs/performance.md, and runs nothing."""
+results into docs/performance.md, where loads that they do not have stay as they are, and runs nothing."""
 import os
 import signal
 import sys
@@ -52,11 +52,13 @@ def measure(chosen, rounds):
     collected = rows.Collected(say)
     with Subjects() as subjects:
         for name in chosen:
-            if name not in ("floor", "memif"):
+            if name not in ("floor", "memif", "wake"):
                 rows.run(name, subjects, rounds, collected)
-    # Over memif each end has a CPU of its own: nobody else may run beside them.
-    if "memif" in chosen:
-        rows.run("memif", None, rounds, collected)
+    # Over memif each end has a CPU of its own, and who measures idling starts brokers of its own: nobody else may
+    # run beside them.
+    for name in ("memif", "wake"):
+        if name in chosen:
+            rows.run(name, None, rounds, collected)
     return measured, collected
 
 

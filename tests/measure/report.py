@@ -58,21 +58,22 @@ def rows_of(result):
             for row in result["rows"] if row["unit"] != "ratio"]
 
 
-def tables(result):
-    """Markdown of a result."""
-    machine = result["machine"]
-    lines = [f"Machine: {machine['cpu']}, {machine['cpus']} CPUs, {machine['memory_bytes'] / 2**30:.0f} GiB, "
-             f"kernel {machine['kernel']}; load average {machine['load_average']:.1f} at the end.", ""]
-    if result["floor"]:
-        lines += ["### What the machine gave", "", "| what | figure |", "|---|---|"]
-        lines += [f"| {name.replace('_', ' ')} | {number(value)} |" for name, value in result["floor"].items()]
-        lines.append("")
-    lines += ["### Loads", "", "| load | subject | metric | median | lowest | highest | to Kafka's (range) |",
-              "|---|---|---|---|---|---|---|"]
+FLOOR, LOADS, WAKING = "### What the machine gave", "### Loads", "### Waking"
+WAKE = "wake"  # its rows have a table of their own
+WAKE_COLUMNS = ("p50", "p99", "max", "idle", "turns")
+
+
+def floor_table(floor):
+    return [f"| {name.replace('_', ' ')} | {number(value)} |" for name, value in floor.items()]
+
+
+def load_table(result):
+    """Lines by load."""
     ratio = {(row["name"], row["subject"].split("/")[0], row["metric"]): row
              for row in result["rows"] if row["unit"] == "ratio"}
+    lines = []
     for row in result["rows"]:
-        if row["unit"] == "ratio":
+        if row["unit"] == "ratio" or row["name"] == WAKE:
             continue
         compared = ratio.get((row["name"], row["subject"], row["metric"]))
         told = "" if compared is None else (f"{compared['value']:.2f} ({compared['range'][0]:.2f} to "
@@ -80,15 +81,79 @@ def tables(result):
         lines.append(f"| {row['name']} | {row['subject']} | {row['metric']}, {row['unit']} | "
                      f"{number(row['value'])} | {number(min(row['runs']))} | {number(max(row['runs']))} | "
                      f"{told} |")
+    return lines
+
+
+def wake_table(result):
+    """A line for each transport."""
+    found = {}
+    for row in result["rows"]:
+        if row["name"] == WAKE:
+            found.setdefault(row["subject"], {})[row["metric"]] = row["value"]
+    return [f"| {transport} | " + " | ".join(f"{100 * one[name]:.2f} %" if name == "idle" else number(one[name])
+                                             for name in WAKE_COLUMNS) + " |"
+            for transport, one in found.items()]
+
+
+HEADS = {
+    FLOOR: ["| what | figure |", "|---|---|"],
+    LOADS: ["| load | subject | metric | median | lowest | highest | to Kafka's (range) |", "|---|---|---|---|---|---|---|"],
+    WAKING: ["| transport | p50 us | p99 us | longest us | idle CPU | turns a second |", "|---|---|---|---|---|---|"],
+}
+
+
+def machine_line(machine):
+    return (f"Machine: {machine['cpu']}, {machine['cpus']} CPUs, {machine['memory_bytes'] / 2**30:.0f} GiB, "
+            f"kernel {machine['kernel']}; load average {machine['load_average']:.1f} at the end.")
+
+
+def load_of(line):
+    return line.split("|")[1].strip()
+
+
+def sections(result, kept=None):
+    """Lines of each table. Of what was not measured now the lines of before are kept: of a load all or none,
+    because subjects are compared within a run."""
+    kept = kept or {}
+    made = {FLOOR: floor_table(result["floor"]), LOADS: load_table(result), WAKING: wake_table(result)}
+    fresh = {}
+    for line in made[LOADS]:
+        fresh.setdefault(load_of(line), []).append(line)
+    merged = []
+    for load in dict.fromkeys([load_of(line) for line in kept.get(LOADS, [])] + list(fresh)):
+        merged += fresh.get(load) or [line for line in kept[LOADS] if load_of(line) == load]
+    made[LOADS] = merged
+    return {name: lines or kept.get(name, []) for name, lines in made.items()}
+
+
+def tables(result, kept=None):
+    """Markdown of a result, and of the lines that are kept beside it."""
+    lines = [machine_line(result["machine"])]
+    for name, body in sections(result, kept).items():
+        if body:
+            lines += ["", name, "", *HEADS[name], *body]
     return "\n".join(lines) + "\n"
 
 
+def kept_lines(text):
+    """Lines of the tables that the document has, by section."""
+    found, name = {}, None
+    for line in text.splitlines():
+        if line in HEADS:
+            name = line
+        elif line.startswith("|") and line not in HEADS[name]:
+            found.setdefault(name, []).append(line)
+    return found
+
+
 def document(result):
-    """Puts the tables between the marks of docs/performance.md; what is written by hand stays."""
+    """Puts the tables between the marks of docs/performance.md; what is written by hand stays, and so do the
+    lines of loads that this result does not have."""
     with open(DOCUMENT, encoding="utf-8") as file:
         text = file.read()
     assert BEGIN in text and END in text, f"{DOCUMENT} has lost its marks"
-    made = re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{tables(result)}{END}", text, flags=re.S)
+    kept = kept_lines(text.split(BEGIN)[1].split(END)[0])
+    made = re.sub(f"{BEGIN}.*{END}", lambda _: f"{BEGIN}\n{tables(result, kept)}{END}", text, flags=re.S)
     with open(DOCUMENT, "w", encoding="utf-8") as file:
         file.write(made)
 

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 
-from lib.broker import PREFIX
+from lib.broker import PREFIX, TOP
 from measure import floor
 from measure.subjects import MILLRACE, WITH_US, hugepages, memif
 
@@ -195,6 +195,23 @@ def run_memif(_, rounds, collected):
         memif_round(number, collected)
 
 
+def run_wake(_, rounds, collected):
+    """How long sleeping cores take to look, over each transport: tests/clients/idle_ports.py has them all."""
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory(prefix=PREFIX) as folder:
+            path = os.path.join(folder, "rows")
+            subprocess.run(["/usr/bin/python3", "-B", os.path.join(TOP, "tests/clients/idle_ports.py")], check=True,
+                           stdout=subprocess.DEVNULL, env=dict(os.environ, MILLRACE_IDLE_JSON=path,
+                                                               PYTHONPATH=os.path.join(TOP, "tests")))
+            with open(path, encoding="utf-8") as file:
+                rows = json.load(file)["rows"]
+        for row in rows:
+            for metric, unit, name in (("p50", "us", "p50_us"), ("p99", "us", "p99_us"), ("max", "us", "max_us"),
+                                       ("idle", "CPUs", "idle_share"), ("turns", "turns/s", "turns_per_s")):
+                collected.add_one("wake", row["transport"], metric, unit, row[name])
+            collected.say(f"wake           {row['transport']:15} p50 {row['p50_us']:.5g} us")
+
+
 def keep(loads):
     """Leaves out all loads but these: for tests that need few of them."""
     for name, all_of_it in LOADS.items():
@@ -202,7 +219,7 @@ def keep(loads):
 
 
 def names():
-    return ["floor", *LOADS, "idle", "memif"]
+    return ["floor", *LOADS, "idle", "memif", "wake"]
 
 
 def run(name, subjects, rounds, collected):
@@ -210,6 +227,8 @@ def run(name, subjects, rounds, collected):
         idle(subjects, rounds, collected)
     elif name == "memif":
         run_memif(subjects, rounds, collected)
+    elif name == "wake":
+        run_wake(subjects, rounds, collected)
     else:
         run_loads(name, subjects, rounds, collected)
 
