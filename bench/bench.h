@@ -25,6 +25,7 @@ enum {
     MILL_BENCH_FRAME_BYTES_MAX = 1024,
     MILL_BENCH_ERRORS_MAX = 16, /* different error codes told apart */
     MILL_BENCH_TOPIC_BYTES = 250,
+    MILL_BENCH_QUEUES_MAX = 16,
 };
 
 enum mill_bench_mode {
@@ -42,6 +43,7 @@ struct mill_bench_transport {
     uint8_t prefix_bits;
     uint32_t gateway; /* 0: none */
     uint16_t mtu;
+    uint16_t queues; /* of the device; memif: as many as the other end has */
     bool rx_csum_trusted;
     bool tx_csum_off;   /* as dpdk.port.NAME.tx.csum: memory at both ends */
     uint32_t memory_mb; /* EAL's */

@@ -20,7 +20,7 @@ enum {
     RX_BUFFERS = 4096, /* of ksock */
     REFS_PER_CONNECTION = 256,
     SEND_ARENA_BYTES = 256 << 10,
-    PORT_RX_BUFFERS = 16384,
+    PORT_RX_BUFFERS = 16384, /* of all queues */
     NODE_ID = 2, /* of a MAC address that is made: not the broker's usual 1 */
     PAUSES = 8,
     LINK_GAP_NS = 1000000,
@@ -63,7 +63,9 @@ static int arena_open(struct bench_transport *transport, uint64_t memory_bytes,
     if (r < 0) {
         return mill_fail(report, r, "no memory for loan counts");
     }
-    transport->loans_of_queues[0] = &transport->loans;
+    for (uint32_t i = 0; i < BENCH_QUEUES_MAX; i++) {
+        transport->loans_of_queues[i] = &transport->loans;
+    }
     r = mill_extents_create(transport->arena, 0, -1, &transport->extents);
     return r < 0 ? mill_fail(report, r, "no memory for extents") : 0;
 }
@@ -129,12 +131,13 @@ static int port_open(struct bench_transport *transport, const struct mill_bench_
     struct mill_port_options port = {
         .name = "bench",
         .mtu = options->mtu,
-        .queues = 1,
+        .queues = options->queues,
+        .queues_max = options->queues,
         .node_id = NODE_ID,
         .netns = options->netns,
         .rx_csum_trusted = options->rx_csum_trusted,
         .tx_csum_off = options->tx_csum_off,
-        .rx_buffers = PORT_RX_BUFFERS,
+        .rx_buffers = PORT_RX_BUFFERS / options->queues,
         .address = options->address,
         .prefix_bits = options->prefix_bits,
         .own_port_first = OWN_PORT_FIRST,
@@ -175,9 +178,14 @@ static int net_open(struct bench_transport *transport, const struct mill_bench_t
         .rx_budget_bytes = info.rx_pool_bytes / 2,
     };
     mill_net_config_defaults(&config);
-    int r = mill_net_create(&config, mill_port_link(transport->port, 0), &transport->loans,
-                            mill_arena_base(transport->arena), events, context, &transport->net,
-                            report);
+    const struct mill_link *links[BENCH_QUEUES_MAX];
+    for (uint16_t i = 0; i < options->queues; i++) {
+        links[i] = mill_port_link(transport->port, i);
+    }
+    bench_queues_init(&transport->queues, links, options->queues);
+    const struct mill_link *link = options->queues > 1 ? &transport->queues.link : links[0];
+    int r = mill_net_create(&config, link, &transport->loans, mill_arena_base(transport->arena),
+                            events, context, &transport->net, report);
     if (r == 0) {
         transport->maker = mill_net_maker(transport->net);
         mill_net_announce(transport->net, bench_now());

@@ -5,6 +5,7 @@
 #define MILL_BENCH_TRANSPORT_H
 
 #include "bench/bench.h"
+#include "bench/queues.h"
 #include "dataplane/ksock/ksock.h"
 #include "dataplane/net/net.h"
 #include "dataplane/port/port.h"
@@ -14,8 +15,9 @@ struct bench_transport {
     struct mill_arena *arena;
     struct mill_extents *extents;
     struct mill_loans loans;
-    struct mill_loans *loans_of_queues[1];
-    struct mill_port *port; /* NULL: kernel sockets */
+    struct mill_loans *loans_of_queues[BENCH_QUEUES_MAX]; /* all the same: one thread */
+    struct mill_port *port;                               /* NULL: kernel sockets */
+    struct bench_queues queues;
     struct mill_net *net;
     struct mill_ksock *ksock;
     struct mill_stream_maker *maker; /* NULL: bare link */

@@ -122,6 +122,7 @@ static int take_transport(const struct cli_call *call, struct mill_bench_transpo
     return rx_csum < 0 || tx_csum < 0 || take_cidr(call, to) < 0 ||
                    (gateway && take_ipv4(call, "--gateway", gateway, &to->gateway) < 0) ||
                    TAKE(call, "--mtu", 1500, 576, 9000, &to->mtu) < 0 ||
+                   TAKE(call, "--queues", 1, 1, MILL_BENCH_QUEUES_MAX, &to->queues) < 0 ||
                    TAKE(call, "--memory", EAL_MB, 64, EAL_MB_MAX, &to->memory_mb) < 0
                ? -EINVAL
                : 0;

@@ -113,6 +113,7 @@ static const struct cli_option consume_options[] = {
     {"--device", "DEVICE", "own TCP on this DPDK device, as in dpdk.port.NAME.device"},            \
         {"--address", "CIDR", "our address on it (198.18.0.2/24)"},                                \
         {"--gateway", "ADDRESS", "its gateway (none)"}, {"--mtu", "BYTES", "its MTU (1500)"},      \
+        {"--queues", "N", "queues of it; on memif both ends have the same number (1)"},            \
         {"--netns", "NAME", "namespace to open it in (this one)"},                                 \
         {"--rx-csum", "verify|trust", "checksums of received frames (verify)"},                    \
         {"--tx-csum", "auto|off", "off: make no TCP sums, as the peer trusts memory (auto)"},      \

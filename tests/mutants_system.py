@@ -34,6 +34,8 @@ TABLE = (
     ("control-busy-bell", "unit/control/main"),
     ("supervisor-share-dirs", "tests/faults/dpdk_start.py"),
     ("distribute-wrong-core", "tests/clients/direct_cores.py"),
+    ("distribute-wrong-core", "tests/clients/direct_cores.py memif"),
+    ("distribute-wrong-core", "tests/clients/ports.py direct-cores"),
     ("distribute-first-core", "tests/clients/ports.py cores"),
     ("nodes-replica-real", "tests/clients/direct_cores.py"),
     ("core-stall-uncounted", "tests/faults/starved.py"),

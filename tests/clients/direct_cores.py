@@ -6,19 +6,26 @@ and over the NIC listener; what it reads is what it would read of one core; and 
 Method: the same records into 12 partitions of one core and of two, read back by both and by one again on the
 same files; kcat, librdkafka and franz-go with two cores; then clients that do not follow: connections to the
 wrong core, and ones that are silent until the TAP has forgotten them. After that the NIC listener on two cores
-without ports of their own, with a queue each and with one for both: clients and kills. check() runs on any
-broker that has the calls of lib.broker, a guest's too."""
+without ports of their own, with a queue each and with one for both: clients and kills; and a memif with one queue
+and two, whose other end is our own stack. check() runs on any broker that has the calls of lib.broker, a guest's
+too; `ports` runs it on AF_XDP.
+
+    direct_cores.py [memif]     only the memif"""
 import collections
 import hashlib
+import json
 import os
 import random
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../faults"))
 from kill_data import kill_rounds
-from lib.broker import TOP, Broker, pick, run, wait
+from lib.broker import MEMIF_HOST, TOP, Broker, pick, run, wait
 
 PARTITIONS = 12
+MEMIF_TRIES = 4  # of 24 flows, whose queues a hash chooses
+MEMIF_CLIENT = "198.18.1.2/24"
 CODECS = ("none", "zstd")
 IDLE_TRIES = 3  # of 16 flows, each of which the TAP may put on either queue
 FRANZ = os.path.join(TOP, "build/clients/go/franz")
@@ -125,7 +132,67 @@ def check_shared(queues, total, kills):
         print(f"two cores, {'one queue' if queues else 'a queue each'}: {kills} kills, frames given away {moved}")
 
 
+def own_load(broker, kind, *words, queues=1):
+    """A load over our own stack at the other end of the memif, which has as many queues. ret: its result."""
+    done = run(os.path.join(broker.build, "millrace"), "bench", kind, "-b", f"{MEMIF_HOST}:9092", "-o", "json",
+               "--device", f"net_memif0,role=client,socket={broker.memif_socket}", "--address", MEMIF_CLIENT,
+               "--queues", str(queues), *map(str, words))
+    return json.loads(done)
+
+
+def check_memif(queues, endpoints, count):
+    """Two cores behind a memif with so many queues, one node or two: what our stack wrote to 12 partitions is
+    what the kernel's listener gives, and what our stack reads is not less."""
+    settings = {"dataplane.cores": "0,1", "dataplane.core.endpoints": endpoints, "num.partitions": str(PARTITIONS),
+                "dpdk.port.mem0.queues": str(queues)}
+    with Broker(nic=False, memif=True, settings=settings, ports=2) as broker:
+        broker.start()
+        broker.millrace("topic", "create", "own", "-p", str(PARTITIONS))
+        time.sleep(0.5)
+        before = broker.counts("requests")
+        got = own_load(broker, "produce", "-t", "own", "-p", PARTITIONS, "--count", count, "--connections", 24,
+                       "--records", 4, "--record-bytes", 500, queues=queues)
+        assert got["requests"] == count and got["errors"] == 0 and got["connections_lost"] == 0, got
+        wait("requests of one core did not grow",
+             lambda: all(now > old for now, old in zip(broker.counts("requests"), before)))
+        crossed = sum(broker.counts("handed_over"))
+        assert (crossed == 0) == (endpoints == "on"), f"{crossed} requests crossed, endpoints {endpoints}"
+        sizes = broker.kcat("LOCAL", "-C", "-t", "own", "-e", "-o", "beginning", "-f", "%p %S\n").splitlines()
+        assert len(sizes) == got["records"] == 4 * count, (len(sizes), got)
+        assert len(set(sizes)) == PARTITIONS and all(line.endswith(" 500") for line in sizes), set(sizes)
+        read = own_load(broker, "fetch", "-t", "own", "-p", PARTITIONS, "--count", count, "--connections", 4,
+                        queues=queues)
+        assert read["requests"] == count and read["errors"] == 0 and read["records"] > 0, read
+        # Behind one queue core 0 deals out; with one each a frame is misplaced when its port is another core's.
+        want = (True, False) if queues == 1 else (endpoints == "on",) * 2
+        for _ in range(MEMIF_TRIES):
+            moved = broker.counts("misdirected")
+            if tuple(count > 0 for count in moved) == want:
+                break
+            own_load(broker, "produce", "-t", "own", "-p", PARTITIONS, "--count", 100, "--connections", 24, queues=queues)
+        assert tuple(count > 0 for count in moved) == want, f"frames given away on {queues} queues: {moved}"
+        tcp = broker.status()["tcp"]
+        assert tcp["handover_dropped"] == 0 and tcp["flows_unshared"] == 0, tcp
+        broker.wait_no_loans()
+        assert broker.stop()[0] == 0
+    print(f"memif, {queues} queues, endpoints {endpoints}: {count} batches and fetches, {crossed} requests crossed, "
+          f"frames given away {moved}")
+
+
+def check_memifs():
+    if os.geteuid() != 0:
+        print("without root: no memif")
+        return
+    count = pick(50000, 600)
+    for queues in (1, 2):
+        for endpoints in ("off", "on"):
+            check_memif(queues, endpoints, count)
+
+
 def main():
+    if sys.argv[1:] == ["memif"]:
+        check_memifs()
+        return
     total = pick(256 << 20, 8 << 20)
     kills = pick(20, 3)
     count = pick(500000, 20000)
@@ -157,6 +224,7 @@ def main():
     if "NIC" in listeners:
         check_shared({}, total, kills)
         check_shared({"dpdk.port.nic0.queues": "1"}, total, 0)
+    check_memifs()
     print(f"direct cores: {count} records in {PARTITIONS} partitions equal on one core and two, "
           f"{total >> 20} MiB per client and codec, nothing handed over")
 

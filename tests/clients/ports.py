@@ -14,6 +14,7 @@ from lib.broker import TOP, Broker, pick
 sys.path.insert(0, os.path.join(TOP, "tests/faults"))
 sys.path.insert(0, os.path.join(TOP, "tests/clients"))
 import coexist
+import direct_cores
 import kcat
 import librdkafka
 import slow_readers
@@ -28,8 +29,8 @@ class Xdp:
     listener = "NIC"
     without = ()
 
-    def broker(self, settings=None):
-        return Broker(kind="xdp", settings=settings)
+    def broker(self, settings=None, ports=1):
+        return Broker(kind="xdp", settings=settings, ports=ports)
 
     def end(self):
         pass
@@ -80,6 +81,14 @@ def line_cores(kind):
         broker.wait_no_loans()
 
 
+def line_direct_cores(kind):
+    """The same with a node and a port for each core: no request crosses."""
+    with kind.broker({**TWO_CORES, "dataplane.core.endpoints": "on"}, ports=2) as broker:
+        broker.start()
+        direct_cores.check(broker, [kind.listener], 2, pick(256 << 20, 4 << 20))
+        direct_cores.check_strays(broker, [kind.listener], 2)
+
+
 def line_coexist(kind):
     with kind.broker() as broker:
         broker.start()
@@ -88,7 +97,7 @@ def line_coexist(kind):
 
 LINES = {"kcat": line_kcat, "librdkafka": line_librdkafka, "zero-copy": line_zero_copy,
          "slow-readers": line_slow_readers, "kill-data": line_kill_data, "cores": line_cores,
-         "coexist": line_coexist}
+         "direct-cores": line_direct_cores, "coexist": line_coexist}
 KINDS = {"af-xdp": Xdp}
 
 
