@@ -21,7 +21,7 @@ enum {
     REFS_PER_CONNECTION = 256,
     SEND_ARENA_BYTES = 256 << 10,
     PORT_RX_BUFFERS = 16384, /* of all queues */
-    NODE_ID = 2, /* of a MAC address that is made: not the broker's usual 1 */
+    NODE_ID = 2,             /* of a MAC address that is made: not the broker's usual 1 */
     PAUSES = 8,
     LINK_GAP_NS = 1000000,
     /* On AF_XDP: behind those that a kernel chooses from by default. */

@@ -236,6 +236,7 @@ struct mill_log {
     uint32_t time_used;      /* slots that are not free */
     uint32_t parked_count;   /* in queues: neither free nor done */
     bool parked_starved;     /* one waits for memory */
+    uint32_t parked_turn;    /* the entry that a step looks at first goes round */
     uint64_t parked_bytes;   /* of their extents */
     uint64_t parked_serial;
 };

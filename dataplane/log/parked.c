@@ -18,7 +18,8 @@
 enum {
     UNPACKED_GUESS = 4, /* room for a batch that will be stored in another codec, in its sizes */
     PACKED_SHARE = 64, /* what a codec may add to bytes that do not shrink: one part of these ... */
-    PACKED_FRAME = 1024, /* ... and its frames */
+    PACKED_FRAME = 1024,  /* ... and its frames */
+    TURN_BYTES = 2 << 20, /* copied in one turn, but for one batch that is larger */
 };
 
 static void refuse(struct log_check *check, enum mill_kerr error, const char *message)
@@ -314,14 +315,27 @@ static bool first_end(struct mill_partition *partition)
 uint32_t mill_log_parked_run(struct mill_log *log)
 {
     uint32_t work = 0;
+    uint64_t copied_bytes = 0; /* at most; what is refused is not copied */
     log->parked_starved = false;
     for (uint32_t i = 0; i < MILL_LOG_PARKED_MAX; i++) {
-        struct log_parked *parked = &log->parked[i];
+        struct log_parked *parked = &log->parked[log->parked_turn % MILL_LOG_PARKED_MAX];
+        log->parked_turn++;
         if (parked->state == LOG_PARKED_FREE || parked->state == LOG_PARKED_DONE) {
             continue;
         }
         struct mill_partition *partition = parked->partition;
-        while (partition->parked_first != MILL_LOG_NONE && first_end(partition)) {
+        while (partition->parked_first != MILL_LOG_NONE) {
+            uint32_t first = log->parked[partition->parked_first].extent;
+            uint32_t size_bytes = log->extents[first].size_bytes;
+#ifndef MILL_MUTANT_LOG_PARKED_UNBOUNDED
+            if (copied_bytes + size_bytes > TURN_BYTES && copied_bytes > 0) {
+                return work; /* there was some, so the next turn comes at once */
+            }
+#endif
+            if (!first_end(partition)) {
+                break;
+            }
+            copied_bytes += size_bytes;
             work++;
         }
     }

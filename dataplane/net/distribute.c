@@ -89,7 +89,9 @@ static void publish(struct side *side)
     for (uint64_t left = side->touched; left != 0; left &= left - 1) {
         uint32_t to = (uint32_t)__builtin_ctzll(left);
         mill_ring_publish(&side->out[to]);
-        side->of->wake.wake(side->of->wake.context, side->index, to);
+        if (side->of->wake.wake) {
+            side->of->wake.wake(side->of->wake.context, side->index, to);
+        }
     }
     side->touched = 0;
 }

@@ -41,7 +41,7 @@ struct mill_distributor_config {
     uint32_t address;                     /* IPv4 of the port, host order */
     uint64_t secret[2];                   /* of the hash over flows */
     uint32_t flows_max;                   /* per core: all that a stack can know at once */
-    struct mill_link_wake wake;
+    struct mill_link_wake wake;           /* may be empty when no core sleeps */
 };
 
 struct mill_distributor;

@@ -54,17 +54,20 @@ void mill_port_guests_take(struct mill_port_queue *host)
     for (uint32_t i = host->queue_id + (uint32_t)port->tx_queues; i < port->queues_count;
          i += port->tx_queues) {
         struct mill_port_queue *guest = &port->queues[i];
+        uint32_t left =
+            HANDBACK_FRAMES; /* all that was there when we came, and no more than that */
         unsigned int taken;
         do {
             if (host->pending_count == MILL_PORT_BURST &&
                 mill_port_flush(host) == MILL_PORT_BURST) {
                 return; /* the rest waits in the rings, in order */
             }
+            uint32_t room = MILL_MIN((uint32_t)(MILL_PORT_BURST - host->pending_count), left);
             taken = rte_ring_sc_dequeue_burst(
-                guest->handback, (void **)(host->pending + host->pending_count),
-                (unsigned int)(MILL_PORT_BURST - host->pending_count), NULL);
+                guest->handback, (void **)(host->pending + host->pending_count), room, NULL);
             host->pending_count = (uint16_t)(host->pending_count + taken);
-        } while (taken > 0);
+            left -= taken;
+        } while (taken > 0 && left > 0);
     }
     if (host->pending_count > 0) {
         (void)mill_port_flush(host);

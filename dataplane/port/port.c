@@ -392,6 +392,12 @@ static int open_device(struct mill_port *port, struct mill_report *report)
             return previous;
         }
         port->netns_fd = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+        if (port->netns_fd < 0) {
+            /* Later it could not be closed where it was made. */
+            code = mill_fail(report, -errno, "/proc/thread-self/ns/net: %s", strerror(errno));
+            mill_port_netns_leave(previous);
+            return code;
+        }
     }
     port->interface_fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     signals_take(&signals);

@@ -608,6 +608,49 @@ static void test_entries_and_dirty_bytes_are_bounded(void **state)
     end();
 }
 
+/* Many answers of the store at once are copied over several turns, and none is left behind. */
+static void test_turn_copies_a_bounded_number_of_bytes(void **state)
+{
+    MILL_UNUSED(state);
+    enum {
+        TURN_BYTES = 2 << 20, /* parked.c */
+        RECORDS = 100,
+        VALUE_BYTES = 500,
+    };
+    struct mill_log_settings settings = fixture_settings();
+    static struct call calls[MILL_LOG_PARKED_MAX];
+    begin();
+    settings.compression = MILL_CODEC_GZIP;
+    f.log->config.limits.dirty_max_bytes = 32 << 20;
+    struct mill_partition *partition = fixture_partition(&f, 0, &settings);
+    m->value_bytes = VALUE_BYTES;
+    maker_build(m, RECORDS);
+    for (uint32_t i = 0; i < MILL_LOG_PARKED_MAX; i++) {
+        assert_int_equal(call_begin(&calls[i], partition), -EINPROGRESS);
+    }
+    (void)mill_log_step(f.log, f.now); /* asks for all */
+    while (mill_store_step(f.store, f.now) > 0) {
+    }
+    int64_t last = mill_partition_end(partition);
+    uint32_t turns = 0;
+    while (last < MILL_LOG_PARKED_MAX * RECORDS) {
+        assert_true(mill_log_step(f.log, f.now) > 0);
+        int64_t now = mill_partition_end(partition);
+        assert_true((uint64_t)(now - last) * VALUE_BYTES <= TURN_BYTES);
+        turns += now > last;
+        last = now;
+        assert_true(turns <= MILL_LOG_PARKED_MAX);
+    }
+    assert_true(turns >= 2);
+    fixture_settle(&f);
+    for (uint32_t i = 0; i < MILL_LOG_PARKED_MAX; i++) {
+        assert_int_equal(call_again(&calls[i], partition), 0);
+        assert_int_equal(calls[i].result.base_offset, i * RECORDS);
+    }
+    m->value_bytes = 20;
+    end();
+}
+
 /* Plays the store for one INSPECT. */
 static void answer_inspect(int32_t status, uint32_t size_bytes)
 {
@@ -732,6 +775,7 @@ int main(void)
         cmocka_unit_test(test_abandoned_append_is_stored_and_leaks_nothing),
         cmocka_unit_test(test_deleted_topic_ends_parked_appends),
         cmocka_unit_test(test_entries_and_dirty_bytes_are_bounded),
+        cmocka_unit_test(test_turn_copies_a_bounded_number_of_bytes),
         cmocka_unit_test(test_memory_refused_is_a_retriable_error),
         cmocka_unit_test(test_no_memory_for_its_place_waits),
         cmocka_unit_test(test_failed_directory_answers_parked_appends),

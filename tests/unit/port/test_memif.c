@@ -79,6 +79,8 @@ static int echo(const char *with)
     }
 }
 
+static pid_t other; /* 0: none runs */
+
 static pid_t echo_start(const char *with)
 {
     pid_t pid = fork();
@@ -86,6 +88,7 @@ static pid_t echo_start(const char *with)
         execl("/proc/self/exe", "test_port_memif", with, (char *)NULL);
         _exit(127);
     }
+    other = pid;
     return pid;
 }
 
@@ -108,11 +111,35 @@ static void echo_ready_wait(pid_t pid)
 
 static void echo_kill(pid_t pid)
 {
+    other = 0;
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
 /* --- this end --------------------------------------------------------------------------------- */
+
+/* A test that fails leaves its port and the other end to leave_nothing, and the next one is its
+ * own. */
+static struct mill_port *opened;
+
+static void close_port(struct mill_port *port)
+{
+    opened = NULL;
+    mill_port_close(port);
+}
+
+static int leave_nothing(void **state)
+{
+    MILL_UNUSED(state);
+    if (other > 0) {
+        (void)kill(other, SIGKILL);
+        (void)waitpid(other, NULL, 0);
+        other = 0;
+    }
+    close_port(opened);
+    (void)unlink(path);
+    return 0;
+}
 
 static struct mill_port *open_port(const struct mill_port_options *options)
 {
@@ -123,6 +150,7 @@ static struct mill_port *open_port(const struct mill_port_options *options)
         print_error("%s\n", report.text);
     }
     assert_int_equal(code, 0);
+    opened = port;
     return port;
 }
 
@@ -222,7 +250,7 @@ static void test_send_without_peer_is_dropped_and_counted(void **state)
     assert_int_equal(counters.tx_packets, 0);
     assert_int_equal(counters.link_downs, 0);
     assert_int_equal(counters.mbufs_used, 0);
-    mill_port_close(port);
+    close_port(port);
 }
 
 static void test_peer_killed_and_back_frames_and_counters_go_on(void **state)
@@ -250,7 +278,7 @@ static void test_peer_killed_and_back_frames_and_counters_go_on(void **state)
         assert_int_equal(counters.mbufs_used, 0);
         before = counters;
     }
-    mill_port_close(port);
+    close_port(port);
 }
 
 /* The client waits for a server, and for the next one. */
@@ -272,7 +300,7 @@ static void test_client_connects_when_a_server_comes_and_again(void **state)
         echo_kill(pid);
         link_wait(port, false);
     }
-    mill_port_close(port);
+    close_port(port);
     assert_int_equal(unlink(path), 0);
 }
 
@@ -294,7 +322,7 @@ static void test_peer_gone_before_the_greeting_is_survived(void **state)
     round_trip(mill_port_link(port, 0), 1);
     echo_kill(pid);
     link_wait(port, false);
-    mill_port_close(port);
+    close_port(port);
 }
 
 static uint32_t descriptors(void)
@@ -375,7 +403,7 @@ static void test_peer_killed_while_inside_memory_stays_mapped(void **state)
     atomic_store(&port->queues[0].inside, 0);
     link_wait(port, false);
     assert_false(region_is_mapped());
-    mill_port_close(port);
+    close_port(port);
 }
 
 static void bind_socket(int type, bool listens)
@@ -433,13 +461,13 @@ static void test_open_server_socket_in_use_is_refused_stale_is_replaced(void **s
     refused(&options, -EEXIST, "is no socket");
     assert_int_equal(unlink(path), 0);
     bind_socket(SOCK_SEQPACKET, false);
-    mill_port_close(open_port(&options));
+    close_port(open_port(&options));
     pid_t pid = echo_start(device);
     echo_ready_wait(pid);
     snprintf(text, sizeof(text), "served by process %d", (int)pid);
     refused(&options, -EADDRINUSE, text);
     echo_kill(pid);
-    mill_port_close(open_port(&options));
+    close_port(open_port(&options));
     bind_socket(SOCK_STREAM, true);
     refused(&options, -EPROTOTYPE, path);
     assert_int_equal(unlink(path), 0);
@@ -464,7 +492,7 @@ static void test_sums_off_are_left_blank(void **state)
     assert_memory_equal(got + TEST_HEADERS_BYTES + 1000, blank, SUM_BYTES);
     echo_kill(pid);
     link_wait(port, false);
-    mill_port_close(port);
+    close_port(port);
 }
 
 static int setup(void **state)
@@ -490,15 +518,18 @@ static int teardown(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_send_without_peer_is_dropped_and_counted),
-        cmocka_unit_test(test_peer_killed_and_back_frames_and_counters_go_on),
-        cmocka_unit_test(test_client_connects_when_a_server_comes_and_again),
-        cmocka_unit_test(test_peer_gone_before_the_greeting_is_survived),
-        cmocka_unit_test(test_relay_keeps_no_descriptor_of_a_peer),
-        cmocka_unit_test(test_peer_killed_while_inside_memory_stays_mapped),
-        cmocka_unit_test(test_open_wrong_arguments_are_refused_in_words),
-        cmocka_unit_test(test_open_server_socket_in_use_is_refused_stale_is_replaced),
-        cmocka_unit_test(test_sums_off_are_left_blank),
+        cmocka_unit_test_teardown(test_send_without_peer_is_dropped_and_counted, leave_nothing),
+        cmocka_unit_test_teardown(test_peer_killed_and_back_frames_and_counters_go_on,
+                                  leave_nothing),
+        cmocka_unit_test_teardown(test_client_connects_when_a_server_comes_and_again,
+                                  leave_nothing),
+        cmocka_unit_test_teardown(test_peer_gone_before_the_greeting_is_survived, leave_nothing),
+        cmocka_unit_test_teardown(test_relay_keeps_no_descriptor_of_a_peer, leave_nothing),
+        cmocka_unit_test_teardown(test_peer_killed_while_inside_memory_stays_mapped, leave_nothing),
+        cmocka_unit_test_teardown(test_open_wrong_arguments_are_refused_in_words, leave_nothing),
+        cmocka_unit_test_teardown(test_open_server_socket_in_use_is_refused_stale_is_replaced,
+                                  leave_nothing),
+        cmocka_unit_test_teardown(test_sums_off_are_left_blank, leave_nothing),
     };
     if (argc == 2) {
         return echo(argv[1]);
