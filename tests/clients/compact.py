@@ -127,7 +127,7 @@ def check_files(broker, topic):
 def main():
     if not os.path.isdir(JARS):
         skip("Kafka is not in build/clients: tests/clients/setup")
-    total = pick(1000000, 40000)
+    total = pick(300000, 40000)
     seed = int(os.environ.get("MILLRACE_SEED", "0")) or random.randrange(1 << 32)
     print(f"seed {seed}")
     chance = random.Random(seed)

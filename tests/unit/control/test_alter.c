@@ -269,7 +269,7 @@ static void test_alter_store_full_changes_nothing(void **state)
     fake_open(&f, NULL, 0);
     assert_int_equal(create_one(&f, "here"), 0);
     memset(long_value, '1', sizeof(long_value) - 1);
-    for (size_t i = 1; i + 1 < sizeof(long_value); i += 4) {
+    for (size_t i = 1; i + 3 < sizeof(long_value); i += 4) {
         long_value[i] = ':';
         long_value[i + 2] = ',';
     }

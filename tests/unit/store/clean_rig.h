@@ -140,7 +140,7 @@ static inline void rig_serve(struct rig *rig)
 static inline struct rig *rig_new(uint64_t seed)
 {
     struct rig *rig = calloc(1, sizeof(*rig));
-    assert_non_null(rig);
+    MILL_ASSERT(rig != NULL);
     rig->disk = disk_model_new(seed);
     assert_non_null(rig->disk);
     rig->calls_left = UINT64_MAX;
@@ -325,7 +325,7 @@ static inline void rig_append(struct rig *rig, const struct rig_entry *entries, 
             .key = entries[i].key, .value = entries[i].value, .timestamp = m->timestamp + i};
     }
     if (m->producer_id >= 0) {
-        m->sequence += count;
+        m->sequence = (int32_t)(((uint32_t)m->sequence + (uint32_t)count) & INT32_MAX);
     }
 }
 
