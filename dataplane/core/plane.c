@@ -146,6 +146,9 @@ static int arena_open(struct mill_plane *plane, bool *ret_taken, struct mill_rep
         r = mill_arena_discard(dir, report);
         r = r < 0 ? r : mill_arena_open(&options, &plane->arena, ret_taken, report);
     }
+#ifdef MILL_MUTANT_ARENA_NODE_UNTOLD
+    return r;
+#endif
     if (r == 0 && mill_arena_elsewhere_bytes(plane->arena) > 0) {
         mill_log_line(
             MILL_LEVEL_WARN, "arena.wrong-node",

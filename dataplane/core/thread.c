@@ -229,6 +229,11 @@ static void *core_run(void *argument)
     mill_idle_init(&loop.idle, thread->busy, thread->nap_bounded, loop.now.mono_ns);
     mill_alloc_guard_begin();
     while (!mill_core_stopped(core)) {
+#ifdef MILL_MUTANT_CORE_LOST_CPU
+        if (sched_getcpu() != (int)thread->cpu) {
+            continue;
+        }
+#endif
         bool worked = turn(&loop);
         publish(&loop);
         if (!worked) {

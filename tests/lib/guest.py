@@ -282,9 +282,7 @@ class Guest:
                 break
             except (OSError, EOFError) as error:
                 if process.poll() is not None or isinstance(error, TimeoutError):
-                    with open(log, encoding="utf-8", errors="replace") as text:
-                        print(text.read()[-2000:])
-                    print(self.console_text()[-3000:])
+                    print(self.last_words())
                     self.down()
                     raise AssertionError("the guest does not start") from None
                 time.sleep(0.1)
@@ -308,6 +306,15 @@ class Guest:
                 return text.read()
         except FileNotFoundError:
             return ""
+
+    def last_words(self):
+        """Of the guest's console and of QEMU."""
+        try:
+            with open(os.path.join(self.home, "qemu.log"), encoding="utf-8", errors="replace") as log:
+                said = log.read()
+        except FileNotFoundError:
+            said = ""
+        return f"{said[-2000:]}\n{self.console_text()[-3000:]}"
 
     # --- talking -----------------------------------------------------------------------------------
     def run(self, command, timeout=60):

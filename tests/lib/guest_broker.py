@@ -83,9 +83,14 @@ class GuestBroker(Broker):
                 f"dpdk.port.{port}.dma.peer": card.host,
             })
         values["listeners"] = listeners
-        values.update(settings or {})
+        self.values = values
         guest.check("rm -rf /data/log")
-        guest.write(CONFIG, "".join(f"{key}={value}\n" for key, value in values.items()))
+        self.configure(settings or {})
+
+    def configure(self, settings):
+        """Writes the configuration again with other values; for the next start."""
+        self.values.update(settings)
+        self.guest.write(CONFIG, "".join(f"{key}={value}\n" for key, value in self.values.items()))
 
     # --- life -----------------------------------------------------------------------------------
     def start(self, timeout=300, environment=""):
