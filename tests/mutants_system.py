@@ -87,6 +87,7 @@ TABLE = (
     ("port-proof-blind", "tests/guest/guest.py withheld"),
     ("port-no-fillers", "tests/guest/guest.py pins"),
     ("memory-any-node", "tests/guest/guest.py numa"),
+    ("distribute-wrong-core", "tests/guest/guest.py direct"),
     ("core-lost-cpu", "tests/guest/guest.py unplug"),
     ("port-group-unasked", "tests/guest/guest.py no-iommu"),
     ("arena-node-untold", "tests/guest/guest.py one-node"),
