@@ -158,6 +158,15 @@ static json_t *tcp_json(const struct mill_counters *counters)
     return object;
 }
 
+/* How far a start is with the files of its partitions. */
+static json_t *loading_json(const struct mill_counters *counters)
+{
+    return json_pack("{s:o, s:o, s:o}", "partitions",
+                     number(mill_counter_get(&counters->loading_partitions)), "loaded",
+                     number(mill_counter_get(&counters->loaded_partitions)), "bytes",
+                     number(mill_counter_get(&counters->loaded_bytes)));
+}
+
 static void memory_and_log(const struct mill_counters *counters, json_t *root)
 {
     uint64_t used = 0;
@@ -194,11 +203,11 @@ static void memory_and_log(const struct mill_counters *counters, json_t *root)
                                   "bytes_staged", number(staged), "mbufs_total",
                                   number(mbufs_total), "mbufs_used", number(mbufs_used)));
     json_object_set_new(root, "log",
-                        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "partitions",
+                        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "partitions",
                                   number(partitions), "bytes_in", number(bytes_in), "bytes_out",
                                   number(bytes_out), "dirty_bytes", number(dirty), "compactions",
                                   number(compactions), "compaction_records_removed",
-                                  number(compacted_records)));
+                                  number(compacted_records), "loading", loading_json(counters)));
 }
 
 static json_t *process_json(pid_t pid, const struct mill_ipc_side *side)

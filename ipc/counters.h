@@ -16,7 +16,7 @@
 
 enum {
     MILL_COUNTERS_MAGIC = 0x4d4c4354, /* "MLCT" */
-    MILL_COUNTERS_VERSION = 4,
+    MILL_COUNTERS_VERSION = 5,
     MILL_COUNTERS_PORTS_MAX = 8,
     MILL_COUNTERS_PARTITIONS_MAX = 128, /* the busy ones of a core */
     MILL_COUNTERS_TAKERS_MAX = 16,      /* remembered per core; the least ones make room */
@@ -143,7 +143,10 @@ struct mill_counters {
     uint32_t reserved;
     _Atomic uint64_t start_wall_ms;
     _Atomic uint64_t arena_bytes;
-    char jitter_state[128]; /* "watching", or why not */
+    _Atomic uint64_t loading_partitions; /* that were to be loaded so far */
+    _Atomic uint64_t loaded_partitions;
+    _Atomic uint64_t loaded_bytes; /* of log files walked for that */
+    char jitter_state[128];        /* "watching", or why not */
     struct mill_shared_listener_info listeners[MILL_MAP_LISTENERS_MAX];
     struct mill_shared_port ports[MILL_COUNTERS_PORTS_MAX];
     struct mill_shared_control control;

@@ -71,6 +71,7 @@ TABLE = (
     ("control-uncommitted", "tests/faults/topics.py"),
     ("store-delete-kept", "tests/faults/topics.py"),
     ("store-read-unsummed", "tests/faults/disk_faults.py flip"),
+    ("store-load-in-turn", "tests/faults/recovery.py"),
     ("log-waits-for-fenced", "tests/faults/disk_faults.py write"),
     ("store-fence-forgotten", "tests/faults/disk_faults.py write sync"),
     ("store-ack-unsynced", "tests/faults/power_cut.py real"),

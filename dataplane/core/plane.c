@@ -258,6 +258,8 @@ static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
     store->dirs = plane->log_dirs;
     store->arena = plane->arena;
     store->kept = &plane->kept;
+    store->loaders = plane->loaders;
+    store->bell = core->store_thread.bell;
     store->core_bell = core->thread.bell;
     store->open_files_max = MILL_PLANE_OPEN_FILES / plane->cores_count;
     store->producers_max = MILL_PLANE_PRODUCERS;
@@ -415,6 +417,7 @@ int mill_plane_build(struct mill_plane *plane, struct mill_report *report)
 {
     int r = log_dirs_open(plane, report);
     r = r < 0 ? r : arena_ready(plane, report);
+    r = r < 0 ? r : mill_loaders_create(plane->log_dirs, &plane->loaders, report);
     if (r == 0) {
         plane->cores = calloc(plane->cores_count, sizeof(plane->cores[0]));
         r = plane->cores ? peers_make(plane, report) : -ENOMEM;
@@ -468,6 +471,10 @@ bool mill_plane_ready(const struct mill_plane *plane)
 
 void mill_plane_publish(struct mill_plane *plane)
 {
+    struct mill_load_progress progress = mill_log_dirs_progress(plane->log_dirs);
+    mill_counter_set(&plane->counters->loading_partitions, progress.partitions);
+    mill_counter_set(&plane->counters->loaded_partitions, progress.loaded);
+    mill_counter_set(&plane->counters->loaded_bytes, progress.bytes);
     for (uint32_t i = 0; i < plane->ports_count; i++) {
         struct mill_shared_port *shared = &plane->counters->ports[i];
         struct mill_port_counters counters;
@@ -518,6 +525,7 @@ void mill_plane_close(struct mill_plane *plane)
         all_written = all_written && idle;
         clean = (clean || i == 0) && idle && whole;
     }
+    mill_loaders_destroy(plane->loaders);
     bool kept = atomic_load_explicit(&plane->kept.left, memory_order_acquire) > 0;
     int r = mill_log_dirs_close(plane->log_dirs, clean && !kept);
     MILL_UNUSED(r); /* told; the next start walks the logs */

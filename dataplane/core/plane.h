@@ -37,6 +37,7 @@ struct mill_plane {
     /* made here */
     uint64_t incarnation;
     struct mill_log_dirs *log_dirs;
+    struct mill_loaders *loaders;
     struct mill_arena *arena;
     bool arena_empty; /* at start: nothing of an earlier run, or all of it in the files */
     struct mill_store_kept kept; /* what the take-up had no space for */

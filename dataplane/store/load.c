@@ -241,6 +241,8 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
         .context = &rebuild,
     };
     int r = mill_store_walk(store, file, &walk, ret_good);
+    atomic_fetch_add(&store->dirs->dirs[partition->dir].loaded_bytes, *ret_good);
+    atomic_fetch_add(&store->dirs->dirs[partition->dir].loaded_bytes, *ret_good);
     memcpy(rebuild.built.files, segment->files, sizeof(segment->files));
     if (r == 0 && !last && *ret_good == (uint64_t)size && rebuild.gap_before < 0 &&
         rebuild.built.next_offset != end_offset) {
@@ -596,6 +598,17 @@ int mill_store_load(struct mill_store *store, struct store_partition *partition)
     free(found.bases.values);
     free(found.snapshots.values);
     partition->loaded = r == 0;
+    return r;
+}
+
+int mill_store_load_synced(struct mill_store *store, struct store_partition *partition)
+{
+    int r = mill_store_load(store, partition);
+    if (r == 0 && partition->settings.flush_messages == 1) {
+        /* What a killed process had written may be in the page cache only, and is about to be
+         * shown as synced. */
+        r = mill_store_sync(store, partition);
+    }
     return r;
 }
 

@@ -210,6 +210,18 @@ bool mill_log_dirs_clean(const struct mill_log_dirs *dirs)
     return true;
 }
 
+struct mill_load_progress mill_log_dirs_progress(const struct mill_log_dirs *dirs)
+{
+    struct mill_load_progress progress = {0};
+    for (uint32_t i = 0; i < dirs->count; i++) {
+        /* Loaded first: it never shows above those to be loaded. */
+        progress.loaded += atomic_load(&dirs->dirs[i].loaded_count);
+        progress.partitions += atomic_load(&dirs->dirs[i].loads_count);
+        progress.bytes += atomic_load(&dirs->dirs[i].loaded_bytes);
+    }
+    return progress;
+}
+
 /* --- ending ---------------------------------------------------------------------------------- */
 
 static int dir_close(struct mill_log_dirs *dirs, struct store_dir *dir)

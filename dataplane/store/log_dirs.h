@@ -35,6 +35,14 @@ int mill_log_dirs_open(const struct mill_log_dirs_options *options, struct mill_
 /* Every directory's last run ended cleanly. */
 bool mill_log_dirs_clean(const struct mill_log_dirs *dirs);
 
+/* How far loading is, over all directories. Any thread. */
+struct mill_load_progress {
+    uint64_t partitions; /* to be loaded so far */
+    uint64_t loaded;
+    uint64_t bytes; /* of log files walked */
+};
+struct mill_load_progress mill_log_dirs_progress(const struct mill_log_dirs *dirs);
+
 /* Ends the run; every store was closed. clean: all of them said so. Then everything is synced, the
  * checkpoints are written and each directory that is not fenced is marked as ended cleanly, so that
  * the next start reads no log. ret: 0, or the first failure (those directories are not marked). */

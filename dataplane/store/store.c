@@ -53,6 +53,14 @@ static void tell_written(struct mill_store *store, struct store_partition *parti
     to->synced_offset = partition->synced_offset;
 }
 
+static void take_delete(struct mill_store *store, struct store_partition *partition);
+
+static bool is_loading(const struct store_partition *partition)
+{
+    /* Acquire pairs with the loader's DONE: then all of it is ours to read. */
+    return atomic_load_explicit(&partition->loading, memory_order_acquire) != STORE_LOAD_NOT;
+}
+
 static bool is_fenced(const struct mill_store *store, const struct store_partition *partition)
 {
     return atomic_load_explicit(&store->dirs->dirs[partition->dir].fenced, memory_order_acquire);
@@ -63,8 +71,8 @@ static void fence_tell(struct mill_store *store)
     for (uint32_t i = 0; i < store->partitions_length; i++) {
         struct store_partition *partition = store->partitions[i];
         /* One that is still opening is told by its OPENED. */
-        if (!partition || !partition->loaded || partition->opening || partition->failed_told ||
-            !is_fenced(store, partition)) {
+        if (!partition || partition->opening || is_loading(partition) || !partition->loaded ||
+            partition->failed_told || !is_fenced(store, partition)) {
             continue;
         }
         if (!mill_store_out_room(store)) {
@@ -93,6 +101,9 @@ static struct store_partition *partition_at(struct mill_store *store,
 
 static void partition_free(struct mill_store *store, struct store_partition *partition)
 {
+    if (is_loading(partition)) {
+        mill_loaders_finish(store->config.loaders, partition);
+    }
     store->openings -= partition->opening ? 1 : 0;
     store->stalled -= partition->full_told ? 1 : 0;
     mill_store_clean_stop(store, partition);
@@ -133,25 +144,11 @@ static struct store_partition *partition_make(struct mill_store *store,
     return partition;
 }
 
-static void open_load(struct mill_store *store, struct store_partition *partition,
-                      struct mill_now now)
+/* Loaded, or not: r says. */
+static void open_end(struct mill_store *store, struct store_partition *partition, int r,
+                     struct mill_now now)
 {
-    bool push_aside = partition->opening_since_ns != 0 &&
-                      now.mono_ns - partition->opening_since_ns >= NAME_WAIT_NS;
-    int r = mill_store_dir_open(store, partition, push_aside);
-    if (r == -EBUSY) {
-        partition->opening_since_ns =
-            partition->opening_since_ns ? partition->opening_since_ns : now.mono_ns;
-        store->retry_at_ns = MILL_MIN(store->retry_at_ns, now.mono_ns + NAME_RETRY_NS);
-        return;
-    }
-    r = r < 0 ? r : mill_store_load(store, partition);
     r = r < 0 ? r : mill_store_kept_begin(store, partition);
-    if (r == 0 && partition->settings.flush_messages == 1) {
-        /* What a killed process had written may be in the page cache only, and is about to be
-         * shown as synced. */
-        r = mill_store_sync(store, partition);
-    }
     if (r < 0 && r != -EUCLEAN) {
         mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.open",
                           "partition=%s cannot be opened: %s",
@@ -162,6 +159,7 @@ static void open_load(struct mill_store *store, struct store_partition *partitio
     if (r < 0) {
         return;
     }
+    mill_store_points_moved(store);
     if (partition->kept_count > 0) {
         partition->full_told = true; /* by OPENED */
         store->stalled++;
@@ -174,6 +172,44 @@ static void open_load(struct mill_store *store, struct store_partition *partitio
         atomic_store_explicit(&partition->mark->written_offset, partition->written_offset,
                               memory_order_release);
     }
+}
+
+static void open_load(struct mill_store *store, struct store_partition *partition,
+                      struct mill_now now)
+{
+    bool push_aside = partition->opening_since_ns != 0 &&
+                      now.mono_ns - partition->opening_since_ns >= NAME_WAIT_NS;
+    int r = mill_store_dir_open(store, partition, push_aside);
+    if (r == -EBUSY) {
+        partition->opening_since_ns =
+            partition->opening_since_ns ? partition->opening_since_ns : now.mono_ns;
+        store->retry_at_ns = MILL_MIN(store->retry_at_ns, now.mono_ns + NAME_RETRY_NS);
+        return;
+    }
+#ifndef MILL_MUTANT_STORE_LOAD_IN_TURN
+    if (r == 0 && store->config.loaders) {
+        mill_loaders_give(store->config.loaders, partition, &store->config.bell);
+        return;
+    }
+#endif
+    r = r < 0 ? r : mill_store_load_synced(store, partition);
+    open_end(store, partition, r, now);
+}
+
+/* A loader has ended, or is at it. ret: false: still loading, or gone. */
+static bool open_loaded(struct mill_store *store, struct store_partition *partition,
+                        struct mill_now now)
+{
+    if (atomic_load_explicit(&partition->loading, memory_order_acquire) != STORE_LOAD_DONE) {
+        return false;
+    }
+    mill_loaders_finish(store->config.loaders, partition);
+    if (partition->settings_changed) {
+        partition->settings = partition->settings_next;
+        partition->settings_changed = false;
+    }
+    open_end(store, partition, partition->status, now);
+    return true;
 }
 
 /* Tells producers, then OPENED, as the ring has room. ret: work done. */
@@ -226,10 +262,27 @@ static uint32_t openings_run(struct mill_store *store, struct mill_now now)
         if (!partition || !partition->opening) {
             continue;
         }
+        if (is_loading(partition)) {
+            if (!open_loaded(store, partition, now)) {
+                continue;
+            }
+            work++;
+            if (partition->delete_wanted) {
+                if (mill_store_out_room(store)) {
+                    take_delete(store, partition);
+                }
+                continue;
+            }
+        } else if (partition->delete_wanted) {
+            if (mill_store_out_room(store)) {
+                take_delete(store, partition);
+            }
+            continue;
+        }
         if (!partition->loaded) {
             open_load(store, partition, now);
         }
-        if (partition->loaded) {
+        if (!is_loading(partition) && partition->loaded) {
             work += open_tell(store, partition, now);
         }
     }
@@ -506,7 +559,8 @@ bool mill_store_offsets_note(struct mill_store *store, struct store_partition *p
 
 bool mill_store_is_whole(const struct mill_store *store, const struct store_partition *partition)
 {
-    return partition && partition->loaded && partition->status == 0 && !is_fenced(store, partition);
+    return partition && !is_loading(partition) && partition->loaded && partition->status == 0 &&
+           !is_fenced(store, partition);
 }
 
 static void checkpoint_run(struct mill_store *store, struct mill_now now)
@@ -607,6 +661,18 @@ static void take_epochs(struct mill_store *store, struct store_partition *partit
     }
 }
 
+/* Nothing is asked of a partition before it is open, but that it changes, or goes. */
+static void take_while_loading(struct store_partition *partition, uint32_t kind,
+                               const void *message)
+{
+    if (kind == MILL_LINK_SETTINGS) {
+        partition->settings_next = ((const struct mill_link_settings *)message)->settings;
+        partition->settings_changed = true;
+    } else if (kind == MILL_LINK_DELETE) {
+        partition->delete_wanted = true;
+    }
+}
+
 static void take_one(struct mill_store *store, uint32_t kind, const void *message,
                      struct mill_now now)
 {
@@ -620,6 +686,10 @@ static void take_one(struct mill_store *store, uint32_t kind, const void *messag
         return;
     }
     if (!partition) {
+        return;
+    }
+    if (is_loading(partition)) {
+        take_while_loading(partition, kind, message);
         return;
     }
     bool fenced = is_fenced(store, partition);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/report.h"
 #include "base/uuid.h"
+#include "dataplane/store/loaders.h"
 #include "dataplane/store/log_dirs.h"
 #include "hugepages/arena.h"
 #include "hugepages/ring.h"
@@ -44,6 +45,8 @@ void mill_store_kept_free(struct mill_store_kept *kept);
 struct mill_store_config {
     struct mill_log_dirs *dirs;
     struct mill_arena *arena;
+    struct mill_loaders *loaders; /* NULL: partitions are loaded in the store's turn */
+    struct mill_bell bell;        /* of the store's own thread, for them */
     struct mill_store_kept *kept; /* of the take-up, shared by all stores; NULL: nothing */
     struct mill_ring in;          /* from the core: consumer end */
     struct mill_ring out;         /* to the core: producer end */

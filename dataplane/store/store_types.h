@@ -84,6 +84,14 @@ struct store_producers {
     bool incomplete; /* memory was short: what is here is no basis for a snapshot */
 };
 
+/* Whose a partition is while it is loaded beside its store (loaders.h). */
+enum store_load {
+    STORE_LOAD_NOT,
+    STORE_LOAD_WAITS, /* in the queue */
+    STORE_LOAD_RUNS,
+    STORE_LOAD_DONE, /* the store has not looked yet */
+};
+
 struct store_partition {
     uint32_t slot;
     uint32_t generation;
@@ -117,6 +125,12 @@ struct store_partition {
     bool writing;
     bool full_told;
     bool failed_told;
+    _Atomic int loading; /* enum store_load; DONE is stored after all else was written */
+    struct store_partition *next_loading;
+    struct mill_bell loading_bell;
+    struct mill_log_settings settings_next; /* came while it was loaded */
+    bool settings_changed;
+    bool delete_wanted;
     bool opening; /* waits for its name, or tells its producers */
     bool loaded;
     int32_t status;
@@ -150,7 +164,10 @@ struct store_offsets {
 struct store_dir {
     char path[STORE_DIR_PATH_BYTES];
     _Atomic bool fenced;
-    bool clean; /* the last run ended cleanly */
+    bool clean;                   /* the last run ended cleanly */
+    _Atomic uint64_t loads_count; /* partitions that were to be loaded */
+    _Atomic uint64_t loaded_count;
+    _Atomic uint64_t loaded_bytes; /* of log files that were walked */
     struct store_offsets offsets;
 };
 
@@ -291,6 +308,9 @@ struct store_segment *mill_store_segment_of(struct store_partition *partition, i
  * the first bad batch. Indexes are mended, producers and epochs gathered.
  * ret: 0; -EUCLEAN damage below the recovery point, told: never served; -errno. */
 int mill_store_load(struct mill_store *store, struct store_partition *partition) MILL_WARN_UNUSED;
+/* The same, and with flush.messages=1 what is there is synced. */
+int mill_store_load_synced(struct mill_store *store,
+                           struct store_partition *partition) MILL_WARN_UNUSED;
 void mill_store_unload(struct mill_store *store, struct store_partition *partition);
 
 /* Notes a batch's producer and leader epoch, as loading does. ret: 0, -ENOMEM. */

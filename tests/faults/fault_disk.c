@@ -11,6 +11,7 @@
  *                                               fail (0: all); CALL: open read write sync syncdir
  *                                               truncate rename unlink mkdir
  *     short CALL PATTERN                        read and write take about half
+ *     delay CALL PATTERN MS                     each such call takes so much longer
  *     flip read PATTERN                         one bit of what is read is wrong
  *     space BYTES                               left for growth; all: enough
  *     cut-after CALLS                           the power goes in the middle of a later call
@@ -29,6 +30,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include "base/compiler.h"
 #include "tests/sim/disk_model.h"
@@ -43,6 +45,7 @@ enum effect {
     EFFECT_FAIL,
     EFFECT_SHORT,
     EFFECT_FLIP,
+    EFFECT_DELAY,
 };
 
 struct rule {
@@ -50,6 +53,7 @@ struct rule {
     char call[16];
     char pattern[256];
     int error;
+    uint32_t delay_ms;
     uint64_t after;
     uint64_t times; /* left; UINT64_MAX: all */
     uint64_t hits;
@@ -81,6 +85,10 @@ static enum effect effect_of(const char *call, const char *path, int *ret_error)
         rule->hits++;
         hits++;
         *ret_error = rule->effect == EFFECT_FAIL ? -rule->error : 0;
+        if (rule->effect == EFFECT_DELAY) {
+            usleep((useconds_t)rule->delay_ms * 1000);
+            continue;
+        }
         return rule->effect;
     }
     return EFFECT_NONE;
@@ -117,7 +125,8 @@ static int rule_add(enum effect effect, const char *line)
     unsigned long long times = 0;
     int found = sscanf(line, "%*s %15s %255s %15s %llu %llu", rule.call, rule.pattern, error,
                        &after, &times);
-    rule.error = errno_of(error);
+    rule.delay_ms = effect == EFFECT_DELAY ? (uint32_t)strtoul(error, NULL, 10) : 0;
+    rule.error = effect == EFFECT_DELAY ? EIO : errno_of(error);
     if (found < (effect == EFFECT_FAIL ? 3 : 2) || rule.error == 0 || rules_count == RULES_MAX) {
         return -EINVAL;
     }
@@ -136,6 +145,9 @@ static int order(const char *line)
     }
     if (strncmp(line, "short ", 6) == 0) {
         return rule_add(EFFECT_SHORT, line);
+    }
+    if (strncmp(line, "delay ", 6) == 0) {
+        return rule_add(EFFECT_DELAY, line);
     }
     if (strncmp(line, "flip ", 5) == 0) {
         return rule_add(EFFECT_FLIP, line);
@@ -177,12 +189,14 @@ static int counters(char *ret_text, size_t capacity)
 {
     const struct disk_model_counts *counts = disk_model_counts(disk);
     return snprintf(ret_text, capacity,
-                    "{\"calls\": %llu, \"writes\": %llu, \"syncs\": %llu, \"hits\": %llu, "
+                    "{\"calls\": %llu, \"bytes_read\": %llu, \"writes\": %llu, \"syncs\": %llu, "
+                    "\"hits\": %llu, "
                     "\"lost_bytes\": %llu, \"lost_names\": %llu, \"open\": %u, \"cut\": %s}\n",
-                    (unsigned long long)counts->calls, (unsigned long long)counts->writes,
-                    (unsigned long long)counts->syncs, (unsigned long long)hits,
-                    (unsigned long long)counts->lost_bytes, (unsigned long long)counts->lost_names,
-                    counts->open_now, disk_model_is_cut(disk) ? "true" : "false");
+                    (unsigned long long)counts->calls, (unsigned long long)counts->bytes_read,
+                    (unsigned long long)counts->writes, (unsigned long long)counts->syncs,
+                    (unsigned long long)hits, (unsigned long long)counts->lost_bytes,
+                    (unsigned long long)counts->lost_names, counts->open_now,
+                    disk_model_is_cut(disk) ? "true" : "false");
 }
 
 /* --- files ----------------------------------------------------------------------------------- */

@@ -40,6 +40,8 @@ struct fixture {
     uint64_t clean_rate;
     struct mill_log *log;
     struct mill_store *store;
+    bool with_loaders; /* partitions are loaded by threads: the files must be the kernel's */
+    struct mill_loaders *loaders;
     struct mill_now now;
     struct mill_report report;
     struct mill_takeup_result takeup;
@@ -165,8 +167,13 @@ static inline void fixture_open(struct fixture *f)
         .events = &fixture_events,
         .context = f,
     };
+    if (f->with_loaders) {
+        fixture_must(f, mill_loaders_create(f->dirs, &f->loaders, &f->report));
+    }
     struct mill_store_config store = {
         .dirs = f->dirs,
+        .loaders = f->loaders,
+        .bell = f->store_bell,
         .arena = f->arena,
         .kept = &f->takeup.kept,
         .core_bell = f->core_bell,
@@ -219,9 +226,11 @@ static inline void fixture_close(struct fixture *f, bool remove)
     mill_log_destroy(f->log);
     if (remove) {
         assert_true(mill_store_close(f->store, f->now));
+        mill_loaders_destroy(f->loaders);
         assert_int_equal(mill_log_dirs_close(f->dirs, true), 0);
     } else {
         mill_store_abandon(f->store);
+        mill_loaders_destroy(f->loaders);
         mill_log_dirs_abandon(f->dirs);
     }
     mill_extents_destroy(f->extents);
@@ -229,6 +238,7 @@ static inline void fixture_close(struct fixture *f, bool remove)
     mill_arena_close(f->arena, remove);
     mill_store_kept_free(&f->takeup.kept);
     f->log = NULL;
+    f->loaders = NULL;
     f->store = NULL;
     f->arena = NULL;
 }
