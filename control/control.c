@@ -352,6 +352,9 @@ static bool states_missing(const struct mill_control *control)
 static int start_serving(struct mill_control *control, struct mill_report *report)
 {
     int rc = mill_controller_load(&control->controller, report);
+    if (rc == 0 && !mill_map_cluster_read(control->map)) { /* else control alone was restarted */
+        mill_controller_tell_strays(&control->controller);
+    }
     if (rc == 0) {
         rc = mill_controller_publish(&control->controller, report);
     }

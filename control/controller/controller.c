@@ -10,7 +10,12 @@
 
 #include "base/check.h"
 #include "base/log_line.h"
+#include "control/meta/data.h"
 #include "protocol/errors.h"
+
+enum {
+    STRAYS_TOLD = 8,
+};
 
 /* The error a client is told when the store failed. */
 static int16_t store_failure(struct mill_controller *controller, int rc)
@@ -108,6 +113,53 @@ int mill_controller_load(struct mill_controller *controller, struct mill_report 
         }
     }
     return rc;
+}
+
+struct strays {
+    struct mill_controller *controller;
+    uint32_t count;
+};
+
+/* A partition's directory that no topic knows: left alone, and named. */
+static int tell_stray(void *context, const char *dir, const char *name)
+{
+    struct strays *strays = context;
+    const char *dash = strrchr(name, '-');
+    size_t length = (size_t)(dash - name);
+    unsigned long partition = strtoul(dash + 1, NULL, 10);
+    const struct mill_topic *topic =
+        mill_topics_by_name(&strays->controller->topics, name, (uint32_t)length);
+    if (topic && partition < topic->record->partitions_count) {
+        return 0;
+    }
+    for (topic = strays->controller->topics.first; topic; topic = topic->next) {
+        if ((topic->record->flags & MILL_TOPIC_DELETING) && topic->record->name_length == length &&
+            memcmp(topic->record->name, name, length) == 0 &&
+            partition < topic->record->partitions_count) {
+            return 0;
+        }
+    }
+    if (mill_meta_holds_data(dir, name) && strays->count++ < STRAYS_TOLD) {
+        mill_log_line(MILL_LEVEL_WARN, "control.stray",
+                      "a partition that the metadata does not know: left alone path=%s/%s", dir,
+                      name);
+    }
+    return 0;
+}
+
+void mill_controller_tell_strays(struct mill_controller *controller)
+{
+    struct strays strays = {.controller = controller};
+    struct mill_report report = {""};
+    const char *const *dirs = NULL;
+    uint32_t count = mill_config_log_dirs(controller->config, &dirs);
+    int rc = mill_meta_find_data(dirs, count, tell_stray, &strays, &report);
+    if (rc < 0) {
+        mill_log_line(MILL_LEVEL_WARN, "control.stray", "%s", report.text);
+    } else if (strays.count > STRAYS_TOLD) {
+        mill_log_line(MILL_LEVEL_WARN, "control.stray", "more such partitions count=%u",
+                      strays.count - STRAYS_TOLD);
+    }
 }
 
 static int publish_cluster(struct mill_controller *controller, struct mill_report *report)

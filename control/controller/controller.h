@@ -53,6 +53,9 @@ int mill_controller_open(struct mill_controller *controller, const struct mill_c
 /* Reads the store. ret: 0, or the store's error. */
 int mill_controller_load(struct mill_controller *controller,
                          struct mill_report *report) MILL_WARN_UNUSED;
+/* Names partitions in the log directories that no topic knows; nothing is touched. Once per start:
+ * O(entries), by name. */
+void mill_controller_tell_strays(struct mill_controller *controller);
 /* Makes the map agree with the store; what agrees already is not touched. ret: 0, -ENOSPC. */
 int mill_controller_publish(struct mill_controller *controller,
                             struct mill_report *report) MILL_WARN_UNUSED;

@@ -4,7 +4,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,10 +17,11 @@ static bool names_partition(const char *name)
     return dash && dash != name && dash[1] && dash[1 + strspn(dash + 1, "0123456789")] == '\0';
 }
 
-/* The directory holds a segment, or partition.metadata. */
-static bool holds_data(const char *path)
+bool mill_meta_holds_data(const char *in, const char *name)
 {
+    char path[PATH_BYTES];
     bool data = false;
+    snprintf(path, sizeof(path), "%s/%s", in, name);
     DIR *dir = opendir(path);
     const struct dirent *entry;
     while (dir && !data && (entry = readdir(dir)) != NULL) {
@@ -47,9 +47,7 @@ int mill_meta_find_data(const char *const *dirs, uint32_t dirs_count, mill_meta_
                              strerror(errno));
         }
         while (dir && rc == 0 && (entry = readdir(dir)) != NULL) {
-            char path[PATH_BYTES];
-            snprintf(path, sizeof(path), "%s/%s", dirs[i], entry->d_name);
-            if (names_partition(entry->d_name) && holds_data(path)) {
+            if (names_partition(entry->d_name)) {
                 rc = found(context, dirs[i], entry->d_name);
             }
         }
@@ -68,6 +66,9 @@ struct first {
 static int refuse(void *context, const char *dir, const char *name)
 {
     const struct first *first = context;
+    if (!mill_meta_holds_data(dir, name)) {
+        return 0;
+    }
     return mill_fail(first->report, -EEXIST,
                      "%s is missing or empty, but %s holds partitions (%s): put the file back "
                      "from a copy, or let metadata.dir name where it is; to begin anew, move the "

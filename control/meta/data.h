@@ -4,15 +4,20 @@
 #ifndef MILL_CONTROL_META_DATA_H
 #define MILL_CONTROL_META_DATA_H
 
+#include <stdbool.h>
+
 #include "base/report.h"
 
-/* One directory of a partition, TOPIC-PARTITION. ret: 0 go on, else the search ends with it. */
+/* One entry that is called like a partition's, TOPIC-PARTITION. ret: 0 go on, else the search ends
+ * with it. */
 typedef int (*mill_meta_found)(void *context, const char *dir, const char *name);
 
-/* Calls found for each partition directory that holds a segment or names its topic. Directories
- * that are not there hold none. ret: 0, what found returned, or -errno (report says which). */
+/* Calls found for each such entry. Directories that are not there have none.
+ * ret: 0, what found returned, or -errno (report says which). */
 int mill_meta_find_data(const char *const *dirs, uint32_t dirs_count, mill_meta_found found,
                         void *context, struct mill_report *report) MILL_WARN_UNUSED;
+/* Whether it is a directory with a segment, or one that names its topic. */
+bool mill_meta_holds_data(const char *dir, const char *name);
 /* For a store that is new: ret: 0; -EEXIST there are partitions: report names one and the remedy.
  */
 int mill_meta_refuse_data(const char *const *dirs, uint32_t dirs_count, const char *file,

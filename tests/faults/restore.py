@@ -121,8 +121,13 @@ def lost_metadata():
             out.write("no database at all")
         refused(broker, "millrace.db", "not a database")
         os.rename(database + ".away", database)
+        # Another partition's directory is nobody's: named, and left alone.
+        stray = os.path.join(broker.log_dir, "nobodys-3")
+        shutil.copytree(os.path.join(broker.log_dir, "kept-0"), stray)
         broker.start()
         whole(broker)
+        assert "control.stray" in broker.log_text() and stray in broker.log_text()
+        assert os.path.exists(os.path.join(stray, "partition.metadata"))
 
 
 def lost_directory():
