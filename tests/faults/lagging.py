@@ -4,11 +4,12 @@
 log's beginning is deleted, files and all. What it was sent is what was written; what it asks for after that is
 OFFSET_OUT_OF_RANGE, or read from disk, and never wrong bytes."""
 import socket
-import struct
 import time
 
+from confluent_kafka import Producer
+
 from lib.broker import Broker, pick
-from lib.wire import FETCH, Client, batch
+from lib.wire import FETCH, Client
 
 TOPIC = "lagging"
 ARENA_MB = 64
@@ -53,6 +54,28 @@ class Reader:
         return number - self.offset
 
 
+def produce(broker, count, first):
+    """Values first to first + count - 1, at these offsets."""
+    producer = Producer({"bootstrap.servers": broker.address("LOCAL"), "acks": "all", "enable.idempotence": True,
+                         "linger.ms": 0, "message.timeout.ms": 60000})
+    offsets = []
+
+    def delivered(error, message):
+        assert not error, error
+        offsets.append(message.offset())
+
+    for number in range(first, first + count):
+        while True:
+            try:
+                producer.produce(TOPIC, value(number), partition=0, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.05)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    assert offsets == list(range(first, first + count))
+
+
 def main():
     batches = pick(4000, 2000)  # of 100 kB: several times the arena
     with Broker(nic=False, settings={"hugepages.size.mb": str(ARENA_MB), "log.segment.bytes": str(8 << 20),
@@ -60,18 +83,14 @@ def main():
         broker.start()
         broker.millrace("topic", "create", TOPIC, "--config", "file.delete.delay.ms=100")
         with Client(broker.address("LOCAL"), timeout=60) as client:
-            def produce(count, first):
-                for number in range(first, first + count):
-                    error, base, _, _ = client.produce(TOPIC, 0, batch([value(number)]))
-                    assert (error, base) == (0, number)
-            produce(200, 0)
+            produce(broker, 200, 0)
             readers = [Reader(broker, offset) for offset in range(READERS)]
             time.sleep(0.5)
-            produce(batches // 2, 200)
+            produce(broker, batches // 2, 200)
             broker.millrace("topic", "trim", TOPIC, "-p", "0", "--before", "150")
             time.sleep(1)
             assert client.fetch(TOPIC, 0, 10)[0] == OFFSET_OUT_OF_RANGE
-            produce(batches // 2, 200 + batches // 2)
+            produce(broker, batches // 2, 200 + batches // 2)
             taken = [reader.check() for reader in readers]
             assert min(taken) >= 1, taken
             for number in range(150, 200 + batches, 37):
