@@ -201,7 +201,9 @@ def bad_reads(effect):
                 error, _, _, records = client.fetch(TOPIC, bad, number, max_bytes=4096)
                 seen.add(error)
                 assert error != 0 or sound(records), f"wrong bytes at {number}"
-            assert seen == {STORAGE_ERROR}, seen
+            # A flipped bit spoils one batch; whole ones before it are served.
+            allowed = {STORAGE_ERROR} if effect == "fail" else {STORAGE_ERROR, 0}
+            assert STORAGE_ERROR in seen and seen <= allowed, seen
             assert case.disk.counters()["hits"] > 0
             case.read_all(client, well)
             case.disk.order("clear")

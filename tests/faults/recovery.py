@@ -17,6 +17,7 @@ PARTITIONS = 8
 BATCHES = 12
 VALUE = b"v" * 100_000
 NOT_LEADER = 6
+API_VERSIONS = 18
 DELAY_MS = 400
 WAIT_S = 30
 
@@ -46,8 +47,11 @@ def connect(broker):
     deadline = time.monotonic() + WAIT_S
     while True:
         try:
-            return Client(broker.address("LOCAL"), timeout=WAIT_S)
-        except ConnectionRefusedError:
+            client = Client(broker.address("LOCAL"), timeout=WAIT_S)
+            # The killed process's socket may take connections for a moment, until its ring is gone.
+            client.ask(API_VERSIONS, 0, b"")
+            return client
+        except ConnectionError:
             assert time.monotonic() < deadline and broker.process.poll() is None
             time.sleep(0.05)
 
