@@ -184,6 +184,7 @@
     X(topics_created, "topics created")                                                            \
     X(topics_altered, "times a topic got other settings")                                          \
     X(topics_deleted, "topics deleted")                                                            \
+    X(topics_grown, "topics that were given more partitions")                                      \
     X(topics_gone, "deleted topics whose files are gone")                                          \
     X(topics_full, "topics refused: as many as there may be")                                      \
     X(partitions_full, "topics refused: as many partitions as there may be")                       \

@@ -77,6 +77,7 @@ int cli_topic_list(const struct cli_call *call);
 int cli_topic_describe(const struct cli_call *call);
 int cli_topic_alter(const struct cli_call *call);
 int cli_topic_trim(const struct cli_call *call);
+int cli_topic_add_partitions(const struct cli_call *call);
 int cli_topic_delete(const struct cli_call *call);
 int cli_produce(const struct cli_call *call);
 int cli_consume(const struct cli_call *call);

@@ -63,6 +63,11 @@ static const struct cli_option create_options[] = {
     {"--if-not-exists", NULL, "an existing topic is no failure"},
     OPTION_CLIENT,
 };
+static const struct cli_option grow_options[] = {
+    OPTION_BROKER,
+    {"-p", "COUNT", "partitions that each topic shall have in all"},
+    OPTION_CLIENT,
+};
 static const struct cli_option topic_options[] = {OPTION_BROKER, OPTION_OUTPUT, OPTION_CLIENT};
 static const struct cli_option alter_options[] = {
     OPTION_BROKER,
@@ -223,6 +228,8 @@ static const struct cli_command commands[] = {
      cli_topic_alter},
     {"topic trim", "NAME...", "remove the oldest records of topics", OPTIONS(trim_options),
      cli_topic_trim},
+    {"topic add-partitions", "NAME...", "give topics more partitions", OPTIONS(grow_options),
+     cli_topic_add_partitions},
     {"topic delete", "NAME...", "delete topics", OPTIONS(delete_options), cli_topic_delete},
     {"produce", "", "write a record per line of standard input", OPTIONS(produce_options),
      cli_produce},

@@ -123,6 +123,53 @@ int cli_topic_create(const struct cli_call *call)
     return code;
 }
 
+int cli_topic_add_partitions(const struct cli_call *call)
+{
+    rd_kafka_NewPartitions_t *topics[CLI_OPERANDS_MAX];
+    char reason[CLIENT_TEXT_BYTES];
+    int64_t partitions;
+    uint32_t count = 0;
+    int code;
+    if (cli_number(call, "-p", 0, 1, 1000000, &partitions) < 0) {
+        return CLI_USAGE;
+    }
+    if (partitions == 0) {
+        return cli_fail(CLI_USAGE,
+                        "option -p is missing: how many partitions there shall be in all");
+    }
+    rd_kafka_t *client = client_open(call, RD_KAFKA_PRODUCER, NULL, &code);
+    if (!client) {
+        return code;
+    }
+    for (uint32_t i = 0; i < call->operands_count && code == CLI_OK; i++) {
+        topics[count] = rd_kafka_NewPartitions_new(call->operands[i], (size_t)partitions, reason,
+                                                   sizeof(reason));
+        if (!topics[count]) {
+            code = cli_fail(CLI_USAGE, "%s: %s", call->operands[i], reason);
+        } else {
+            count++;
+        }
+    }
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
+    rd_kafka_event_t *event = NULL;
+    if (code == CLI_OK) {
+        rd_kafka_CreatePartitions(client, topics, count, NULL, queue);
+        event = await(queue);
+        code = CLI_FAILED;
+    }
+    if (event) {
+        size_t results_count;
+        const rd_kafka_topic_result_t **results = rd_kafka_CreatePartitions_result_topics(
+            rd_kafka_event_CreatePartitions_result(event), &results_count);
+        code = print_results(results, results_count, "added partitions to", 0);
+        rd_kafka_event_destroy(event);
+    }
+    rd_kafka_queue_destroy(queue);
+    rd_kafka_NewPartitions_destroy_array(topics, count);
+    rd_kafka_destroy(client);
+    return code;
+}
+
 int cli_topic_delete(const struct cli_call *call)
 {
     rd_kafka_DeleteTopic_t *topics[CLI_OPERANDS_MAX];

@@ -503,6 +503,7 @@ static uint64_t answer_waiting(struct mill_control *control, uint64_t now_ns)
     while (*at) {
         struct mill_admin_request *request = *at;
         if (!request->ready) {
+            request->again = false;
             mill_admin_continue(&control->controller, request, now_ns);
         }
         bool late = now_ns > request->head.deadline_ns + MILL_NS_PER_S;
@@ -513,7 +514,9 @@ static uint64_t answer_waiting(struct mill_control *control, uint64_t now_ns)
             mill_admin_free(request);
             continue;
         }
-        uint64_t due_ns = request->ready ? now_ns + RETRY_NS : request->wait_until_ns;
+        uint64_t due_ns = request->ready   ? now_ns + RETRY_NS
+                          : request->again ? now_ns
+                                           : request->wait_until_ns;
         next_ns = MILL_MIN(next_ns, due_ns);
         at = &request->next;
     }

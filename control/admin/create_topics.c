@@ -19,9 +19,8 @@ static void refuse(struct mill_create *item, int16_t error, const char *message)
     item->message = message;
 }
 
-/* Replicas of one partition. ret: NULL, or what is wrong. */
-static const char *read_replicas(const struct mill_controller *controller, struct mill_warray *ids,
-                                 struct mill_map_partition *ret)
+const char *mill_admin_replicas(const struct mill_controller *controller, struct mill_warray *ids,
+                                struct mill_map_partition *ret)
 {
     int32_t id;
     *ret = (struct mill_map_partition){.leader = -1};
@@ -73,7 +72,8 @@ static void read_assignment(const struct mill_controller *controller,
             partitions[one.partition_index].replicas_count > 0) {
             fault = "assigned partitions are not numbered from 0 without gap, each once";
         } else {
-            fault = read_replicas(controller, &one.broker_ids, &partitions[one.partition_index]);
+            fault =
+                mill_admin_replicas(controller, &one.broker_ids, &partitions[one.partition_index]);
         }
         if (fault) {
             refuse(item, MILL_KERR_INVALID_REPLICA_ASSIGNMENT, fault);

@@ -87,6 +87,12 @@ void mill_admin_begin(struct mill_controller *controller, struct mill_admin_requ
     case MILL_API_KEY_CREATE_TOPICS:
         mill_create_topics_begin(controller, request, &at, now_ns);
         break;
+    case MILL_API_KEY_CREATE_PARTITIONS:
+        mill_create_partitions_begin(controller, request, &at, now_ns);
+        break;
+    case MILL_API_KEY_DESCRIBE_LOG_DIRS:
+        mill_describe_log_dirs_begin(controller, request, &at);
+        break;
     case MILL_API_KEY_DELETE_TOPICS:
         mill_delete_topics(controller, request, &at);
         break;
@@ -111,10 +117,19 @@ void mill_admin_begin(struct mill_controller *controller, struct mill_admin_requ
 void mill_admin_continue(struct mill_controller *controller, struct mill_admin_request *request,
                          uint64_t now_ns)
 {
-    if (request->header.api_key == MILL_API_KEY_METADATA) {
+    switch (request->header.api_key) {
+    case MILL_API_KEY_METADATA:
         mill_metadata_continue(controller, request, now_ns);
-    } else {
+        break;
+    case MILL_API_KEY_CREATE_PARTITIONS:
+        mill_create_partitions_continue(controller, request, now_ns);
+        break;
+    case MILL_API_KEY_DESCRIBE_LOG_DIRS:
+        mill_describe_log_dirs_continue(controller, request, now_ns);
+        break;
+    default:
         mill_create_topics_continue(controller, request, now_ns);
+        break;
     }
 }
 
@@ -128,6 +143,7 @@ void mill_admin_free(struct mill_admin_request *request)
             mill_topic_free(request->creates[i].topic);
         }
     }
+    mill_dir_scan_free(request->scan);
     mill_pool_clear(&request->pool);
     free(request->answer);
     free(request->frame);

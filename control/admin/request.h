@@ -24,6 +24,7 @@ struct mill_admin_request {
     uint32_t answer_bytes_max;
     uint64_t wait_until_ns; /* answered by then, whatever the cores said */
     bool ready;
+    bool again; /* not ready, and more can be done in the next turn */
 
     enum mill_frame_outcome outcome;
     uint8_t *answer; /* malloc; with its size field */
@@ -31,6 +32,9 @@ struct mill_admin_request {
 
     struct mill_create *creates; /* CreateTopics, Metadata */
     uint32_t creates_count;
+    struct mill_grow *grows; /* CreatePartitions */
+    uint32_t grows_count;
+    struct mill_dir_scan *scan; /* DescribeLogDirs */
     bool validate_only;
 };
 
@@ -55,6 +59,10 @@ void mill_admin_close(struct mill_admin_request *request);
 char *mill_admin_text(struct mill_admin_request *request, const struct mill_wstr *text,
                       uint32_t *ret_length);
 
+/* Replicas of one partition as a client assigns them. ret: NULL, or what is wrong. */
+const char *mill_admin_replicas(const struct mill_controller *controller, struct mill_warray *ids,
+                                struct mill_map_partition *ret);
+
 /* True when every created topic serves, or failed; fills errors of failed ones. */
 bool mill_admin_creates_done(const struct mill_controller *controller,
                              struct mill_admin_request *request);
@@ -64,6 +72,17 @@ void mill_create_topics_begin(struct mill_controller *controller,
                               uint64_t now_ns);
 void mill_create_topics_continue(struct mill_controller *controller,
                                  struct mill_admin_request *request, uint64_t now_ns);
+void mill_create_partitions_begin(struct mill_controller *controller,
+                                  struct mill_admin_request *request, struct mill_cursor *at,
+                                  uint64_t now_ns);
+void mill_create_partitions_continue(const struct mill_controller *controller,
+                                     struct mill_admin_request *request, uint64_t now_ns);
+/* Reads a part of the log directories at each call, so that no turn is long. */
+void mill_describe_log_dirs_begin(const struct mill_controller *controller,
+                                  struct mill_admin_request *request, struct mill_cursor *at);
+void mill_describe_log_dirs_continue(const struct mill_controller *controller,
+                                     struct mill_admin_request *request, uint64_t now_ns);
+void mill_dir_scan_free(struct mill_dir_scan *scan);
 void mill_delete_topics(struct mill_controller *controller, struct mill_admin_request *request,
                         struct mill_cursor *at);
 void mill_describe_configs(struct mill_controller *controller, struct mill_admin_request *request,

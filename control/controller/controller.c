@@ -264,17 +264,23 @@ static void refuse(struct mill_create *item, int16_t error, const char *message)
     item->message = message;
 }
 
+/* A new partition. One broker here: it leads everything. A cluster's placement walks its brokers.
+ */
+static struct mill_map_partition placed(const struct mill_controller *controller)
+{
+    return (struct mill_map_partition){
+        .leader = controller->node_id,
+        .replicas_count = 1,
+        .isr_count = 1,
+        .replicas = {controller->node_id},
+        .isr_bits = 1,
+    };
+}
+
 static void place(const struct mill_controller *controller, struct mill_topic *topic)
 {
     for (uint32_t i = 0; i < topic->record->partitions_count; i++) {
-        /* One broker here: it leads everything. A cluster's placement walks its brokers. */
-        topic->record->partitions[i] = (struct mill_map_partition){
-            .leader = controller->node_id,
-            .replicas_count = 1,
-            .isr_count = 1,
-            .replicas = {controller->node_id},
-            .isr_bits = 1,
-        };
+        topic->record->partitions[i] = placed(controller);
     }
 }
 
@@ -498,6 +504,133 @@ void mill_controller_create(struct mill_controller *controller, struct mill_crea
             refuse(&items[i], error, mill_pool_text(pool, "%s", controller->report.text));
         } else {
             publish_created(controller, &items[i]);
+        }
+    }
+}
+
+/* --- growth ------------------------------------------------------------------------------------
+ */
+
+static void grow_refuse(struct mill_grow *item, int16_t error, const char *message)
+{
+    item->error = error;
+    item->message = message;
+}
+
+static bool check_grow(struct mill_controller *controller, struct mill_grow *item,
+                       struct mill_pool *pool, uint64_t more_partitions)
+{
+    if (item->error != 0) {
+        return false;
+    }
+    int64_t now = item->topic->record->partitions_count;
+    if (item->count <= now) {
+        grow_refuse(
+            item, MILL_KERR_INVALID_PARTITIONS,
+            item->count == now
+                ? mill_pool_text(pool, "Topic already has %lld partition(s).", (long long)now)
+                : mill_pool_text(pool,
+                                 "Topic currently has %lld partitions, which is higher "
+                                 "than the requested %d.",
+                                 (long long)now, item->count));
+    } else if (item->assignment && item->assignment_count != item->count - now) {
+        grow_refuse(item, MILL_KERR_INVALID_REPLICA_ASSIGNMENT,
+                    mill_pool_text(pool, "%lld partitions are new, but %d are assigned",
+                                   (long long)(item->count - now), item->assignment_count));
+    } else if (item->count > MILL_CONTROL_TOPIC_PARTITIONS_MAX ||
+               controller->topics.partitions_count + more_partitions +
+                       (uint64_t)(item->count - now) >
+                   MILL_CONTROL_PARTITIONS_MAX) {
+        controller->counters.partitions_full++;
+        grow_refuse(item, MILL_KERR_POLICY_VIOLATION,
+                    mill_pool_text(pool,
+                                   "too many partitions: at most %d per topic and %d together",
+                                   MILL_CONTROL_TOPIC_PARTITIONS_MAX, MILL_CONTROL_PARTITIONS_MAX));
+    }
+    return item->error == 0;
+}
+
+/* The topic's record with the new partitions. NULL out of memory. */
+static struct mill_map_topic *grown(const struct mill_controller *controller,
+                                    const struct mill_grow *item)
+{
+    const struct mill_map_topic *old = item->topic->record;
+    uint32_t count = (uint32_t)item->count;
+    struct mill_map_topic *record =
+        calloc(1, sizeof(*record) + count * sizeof(record->partitions[0]));
+    if (!record) {
+        return NULL;
+    }
+    memcpy(record, old, sizeof(*old) + old->partitions_count * sizeof(old->partitions[0]));
+    record->partitions_count = count;
+    /* The new partitions have no directory yet; it is made again once they serve. */
+    record->flags &= ~(uint32_t)MILL_TOPIC_MADE;
+    for (uint32_t i = old->partitions_count; i < count; i++) {
+        record->partitions[i] =
+            item->assignment ? item->assignment[i - old->partitions_count] : placed(controller);
+    }
+    return record;
+}
+
+/* Gives the topic what was committed and tells the cores. */
+static void publish_grown(struct mill_controller *controller, struct mill_grow *item,
+                          struct mill_map_topic *record)
+{
+    if (mill_topic_grow(&controller->topics, item->topic, record) < 0) {
+        /* The next start reads it from the store. */
+        free(record);
+        grow_refuse(item, MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
+        return;
+    }
+    item->grown = true;
+    item->id = record->id;
+    controller->counters.topics_grown++;
+    if (mill_map_put_topic(controller->writer, record) < 0) {
+        controller->counters.map_full++;
+        controller->unpublished = true; /* mill_controller_sweep tries again */
+    }
+}
+
+void mill_controller_grow(struct mill_controller *controller, struct mill_grow *items,
+                          uint32_t items_count, bool validate_only, struct mill_pool *pool)
+{
+    struct mill_map_topic **records =
+        mill_pool_take(pool, items_count * sizeof(struct mill_map_topic *));
+    const struct mill_map_topic **kept =
+        mill_pool_take(pool, items_count * sizeof(const struct mill_map_topic *));
+    uint32_t kept_count = 0;
+    uint64_t more = 0;
+    for (uint32_t i = 0; i < items_count; i++) {
+        bool good = check_grow(controller, &items[i], pool, more);
+        if (good && records && kept) {
+            more += (uint64_t)items[i].count - items[i].topic->record->partitions_count;
+            records[i] = grown(controller, &items[i]);
+        }
+        if (good && (!records || !kept || !records[i])) {
+            grow_refuse(&items[i], MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
+        } else if (good) {
+            kept[kept_count++] = records[i];
+        }
+    }
+    bool is_stored = kept_count > 0 && !validate_only;
+#ifdef MILL_MUTANT_CONTROL_GROW_UNSTORED
+    is_stored = false;
+#endif
+    int rc = is_stored ? controller->meta.calls->add_partitions(controller->meta.store, kept,
+                                                                kept_count, &controller->report)
+                       : 0;
+    int16_t error = rc < 0 ? store_failure(controller, rc) : 0;
+    for (uint32_t i = 0; i < items_count; i++) {
+        if (items[i].error != 0) {
+            continue;
+        }
+        if (rc == 0 && !validate_only) {
+            publish_grown(controller, &items[i], records[i]);
+            continue;
+        }
+        free(records[i]);
+        if (rc < 0) {
+            grow_refuse(&items[i], error, mill_pool_text(pool, "%s", controller->report.text));
         }
     }
 }

@@ -100,6 +100,25 @@ struct mill_alter {
 void mill_controller_alter(struct mill_controller *controller, struct mill_alter *const *items,
                            uint32_t items_count, bool validate_only, struct mill_pool *pool);
 
+/* A topic that is to have more partitions. In: the upper part. Out: the rest. */
+struct mill_grow {
+    const char *name; /* terminated */
+    uint32_t name_length;
+    struct mill_topic *topic;
+    int32_t count;                               /* it shall have in all */
+    const struct mill_map_partition *assignment; /* of the new ones; NULL: placed here */
+    int32_t assignment_count;
+
+    int16_t error; /* enum mill_kerr; may be set before: then nothing is done */
+    const char *message;
+    struct mill_uuid id; /* of a grown one */
+    bool grown;
+};
+
+/* Checks each and, unless validate_only, adds partitions to those that passed in one commit. */
+void mill_controller_grow(struct mill_controller *controller, struct mill_grow *items,
+                          uint32_t items_count, bool validate_only, struct mill_pool *pool);
+
 /* Begins the deletion of topics in one commit. ret: 0, or enum mill_kerr of the store's failure. */
 int16_t mill_controller_delete(struct mill_controller *controller, struct mill_topic **topics,
                                uint32_t topics_count);

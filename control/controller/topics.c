@@ -242,6 +242,23 @@ static uint32_t *count_of(struct mill_topic *topic, uint32_t state)
     }
 }
 
+int mill_topic_grow(struct mill_topics *topics, struct mill_topic *topic,
+                    struct mill_map_topic *record)
+{
+    uint32_t old_count = topic->record->partitions_count;
+    MILL_ASSERT_LE(old_count, record->partitions_count);
+    uint8_t *states = realloc(topic->states, record->partitions_count);
+    if (!states) {
+        return -ENOMEM;
+    }
+    memset(states + old_count, 0, record->partitions_count - old_count);
+    topic->states = states;
+    topics->partitions_count += record->partitions_count - old_count;
+    free(topic->record);
+    topic->record = record;
+    return 0;
+}
+
 bool mill_topic_note_state(struct mill_topic *topic, int32_t partition, uint32_t state)
 {
     uint32_t *count = count_of(topic, state);

@@ -46,6 +46,10 @@ int mill_topic_set_config(struct mill_topic *topic, const char *name,
 void mill_topic_swap_configs(struct mill_topic *topic, struct mill_topic *other);
 /* Value of the topic's own setting, or NULL. */
 const char *mill_topic_config(const struct mill_topic *topic, const char *name);
+/* Gives a linked topic a record with more partitions: takes record, frees the old one. states grow
+ * with it. ret: 0; -ENOMEM, nothing changed and record still the caller's. */
+int mill_topic_grow(struct mill_topics *topics, struct mill_topic *topic,
+                    struct mill_map_topic *record) MILL_WARN_UNUSED;
 void mill_topic_free(struct mill_topic *topic);
 
 void mill_topics_link(struct mill_topics *topics, struct mill_topic *topic);

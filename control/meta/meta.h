@@ -47,6 +47,10 @@ struct mill_meta_calls {
     /* Settings in place of those that the topics had; records give ids only. ret: also -ENOENT. */
     int (*set_configs)(void *store, const struct mill_meta_topic *topics, uint32_t topics_count,
                        struct mill_report *report);
+    /* Records with more partitions than the store has of these topics: the new ones are added. All
+     * or none. ret: also -ENOENT. */
+    int (*add_partitions)(void *store, const struct mill_map_topic *const *records,
+                          uint32_t records_count, struct mill_report *report);
     /* Flags topics as being deleted: all or none. ret: also -ENOENT. */
     int (*mark_deleting)(void *store, const struct mill_uuid *ids, uint32_t ids_count,
                          struct mill_report *report);

@@ -336,6 +336,56 @@ static int store_set_configs(void *context, const struct mill_meta_topic *topics
     return finish(store, rc, report);
 }
 
+/* One topic's partitions that the store does not have yet. */
+static int grow_topic(const struct store *store, sqlite3_stmt *there, sqlite3_stmt *update,
+                      const struct adding *adding, const struct mill_map_topic *record,
+                      struct mill_report *report)
+{
+    int rc = 0;
+    bind_id(there, 1, &record->id);
+    int64_t first = sqlite3_step(there) == SQLITE_ROW ? sqlite3_column_int64(there, 0) : -1;
+    sqlite3_reset(there);
+    if (first < 0) {
+        return mill_fail(report, -ENOENT, "metadata store: no such topic");
+    }
+    bind_id(update, 1, &record->id);
+    sqlite3_bind_int64(update, 2, record->partitions_count);
+    rc = run_once(store, update, "partition count", report);
+    for (uint32_t i = (uint32_t)first; rc == 0 && i < record->partitions_count; i++) {
+        rc = add_partition(store, adding, record, i, report);
+    }
+    return rc;
+}
+
+static int store_add_partitions(void *context, const struct mill_map_topic *const *records,
+                                uint32_t records_count, struct mill_report *report)
+{
+    const struct store *store = context;
+    struct adding adding = {0};
+    sqlite3_stmt *there = NULL;
+    sqlite3_stmt *update = NULL;
+    int rc = begin(store, report);
+    if (rc == 0) {
+        rc = prepare(store, "SELECT partitions FROM topics WHERE id = ?1", &there, report);
+    }
+    if (rc == 0) {
+        /* 4: MADE; the new partitions have not served yet. */
+        rc = prepare(store, "UPDATE topics SET partitions = ?2, flags = flags & ~4 WHERE id = ?1",
+                     &update, report);
+    }
+    if (rc == 0) {
+        rc = prepare(store, "INSERT INTO partitions VALUES(?1,?2,?3,?4,?5,?6,?7)",
+                     &adding.partition, report);
+    }
+    for (uint32_t i = 0; rc == 0 && i < records_count; i++) {
+        rc = grow_topic(store, there, update, &adding, records[i], report);
+    }
+    sqlite3_finalize(there);
+    sqlite3_finalize(update);
+    sqlite3_finalize(adding.partition);
+    return finish(store, rc, report);
+}
+
 static int mark(const struct store *store, uint32_t flag, const struct mill_uuid *ids,
                 uint32_t ids_count, struct mill_report *report)
 {
@@ -561,6 +611,7 @@ static const struct mill_meta_calls calls = {
     .load = store_load,
     .add_topics = store_add_topics,
     .set_configs = store_set_configs,
+    .add_partitions = store_add_partitions,
     .mark_deleting = store_mark_deleting,
     .mark_made = store_mark_made,
     .remove_topic = store_remove_topic,

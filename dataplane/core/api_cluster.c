@@ -89,11 +89,29 @@ static void get_broker(const void *context, int32_t index, void *ret_element)
     element->rack = mill_wstr_of(NULL);
 }
 
+enum {
+    ENDPOINTS_BROKERS = 1, /* KIP-919 */
+    ENDPOINTS_CONTROLLERS = 2,
+};
+
 static int cluster_fill(struct mill_writer *to, const struct mill_request *request, void *context)
 {
     const struct mill_broker_view *view = context;
+    struct mill_describe_cluster_request message;
     struct mill_describe_cluster_response answer;
+    struct mill_cursor at = request->body;
+    int r = mill_describe_cluster_request_decode(&at, request->header.api_version, &message);
+    MILL_ASSERT_EQ(r, 0); /* it was decoded before */
     mill_describe_cluster_response_defaults(&answer);
+    if (message.endpoint_type != ENDPOINTS_BROKERS) {
+        /* As a broker of Kafka's answers: controllers have listeners of their own. */
+        answer.error_code = message.endpoint_type == ENDPOINTS_CONTROLLERS
+                                ? MILL_KERR_MISMATCHED_ENDPOINT_TYPE
+                                : MILL_KERR_UNSUPPORTED_ENDPOINT_TYPE;
+        answer.error_message = mill_wstr_of("this listener has the endpoints of brokers");
+        answer.cluster_id = mill_wstr_of("");
+        return mill_describe_cluster_response_encode(to, request->header.api_version, &answer);
+    }
     answer.cluster_id = mill_wstr_of(view->cluster ? view->cluster->cluster_id : "");
     answer.controller_id = view->cluster ? view->cluster->controller_id : -1;
     answer.brokers =
@@ -211,7 +229,9 @@ void mill_api_begin(struct mill_core *core, struct mill_request *request)
         mill_cluster_begin(core, request);
         break;
     default:
-        mill_forward(core, request); /* the table says control answers it */
+        if (!mill_core_admin_begin(core, request)) {
+            mill_forward(core, request); /* the table says control answers it */
+        }
         break;
     }
 }

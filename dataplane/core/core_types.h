@@ -465,6 +465,8 @@ void mill_delete_records_begin(struct mill_core *core, struct mill_request *requ
 void mill_delete_records_done(struct mill_core *core, struct mill_request *request);
 void mill_metadata_begin(struct mill_core *core, struct mill_request *request);
 void mill_cluster_begin(struct mill_core *core, struct mill_request *request);
+/* The administration that a single broker answers from the map. ret: false for any other API. */
+bool mill_core_admin_begin(struct mill_core *core, struct mill_request *request);
 void mill_api_versions_begin(struct mill_core *core, struct mill_request *request);
 void mill_producer_id_begin(struct mill_core *core, struct mill_request *request);
 

@@ -79,6 +79,7 @@ struct expired_fill {
         struct mill_alter_configs_request alter;
         struct mill_incremental_alter_configs_request incremental;
         struct mill_find_coordinator_request find;
+        struct mill_create_partitions_request grow;
     };
     struct mill_warray items;
 };
@@ -164,6 +165,20 @@ static void get_incremental(const void *context, int32_t index, void *ret_elemen
     element->error_message = mill_wstr_of(timeout_text);
     element->resource_type = item.resource_type;
     element->resource_name = item.resource_name;
+}
+
+static void get_grow(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    struct expired_fill *fill = (void *)(uintptr_t)context;
+    struct mill_create_partitions_response_results *element = ret_element;
+    struct mill_create_partitions_request_topics item;
+    bool more = mill_create_partitions_request_topics_next(
+        &fill->items, fill->request->header.api_version, &item);
+    MILL_ASSERT(more);
+    element->name = item.name;
+    element->error_code = MILL_KERR_REQUEST_TIMED_OUT;
+    element->error_message = mill_wstr_of(timeout_text);
 }
 
 static void get_coordinator(const void *context, int32_t index, void *ret_element)
@@ -266,6 +281,33 @@ static int incremental_fill(struct mill_writer *to, const struct mill_request *r
     return mill_incremental_alter_configs_response_encode(to, version, &answer);
 }
 
+static int grow_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    struct expired_fill *fill = context;
+    int16_t version = request->header.api_version;
+    struct mill_cursor at = request->body;
+    struct mill_create_partitions_response answer;
+    mill_create_partitions_response_defaults(&answer);
+    int r = mill_create_partitions_request_decode(&at, version, &fill->grow);
+    if (r < 0) {
+        return r;
+    }
+    fill->items = fill->grow.topics;
+    answer.results = (struct mill_warray){
+        .count = MILL_MAX(fill->items.count, 0), .get = get_grow, .context = fill};
+    return mill_create_partitions_response_encode(to, version, &answer);
+}
+
+/* Before version 3 there is no field for the error: no directory is told. */
+static int log_dirs_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    struct mill_describe_log_dirs_response answer;
+    MILL_UNUSED(context);
+    mill_describe_log_dirs_response_defaults(&answer);
+    answer.error_code = MILL_KERR_REQUEST_TIMED_OUT;
+    return mill_describe_log_dirs_response_encode(to, request->header.api_version, &answer);
+}
+
 static int coordinator_fill(struct mill_writer *to, const struct mill_request *request,
                             void *context)
 {
@@ -314,6 +356,12 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request)
         break;
     case MILL_API_KEY_INCREMENTAL_ALTER_CONFIGS:
         mill_answer_send(core, request, incremental_fill, &fill);
+        break;
+    case MILL_API_KEY_CREATE_PARTITIONS:
+        mill_answer_send(core, request, grow_fill, &fill);
+        break;
+    case MILL_API_KEY_DESCRIBE_LOG_DIRS:
+        mill_answer_send(core, request, log_dirs_fill, &fill);
         break;
     case MILL_API_KEY_FIND_COORDINATOR:
         mill_answer_send(core, request, coordinator_fill, &fill);

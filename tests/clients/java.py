@@ -7,14 +7,16 @@ what does not go; ProducerPerformance sends numbers with its default settings (t
 batches of an idempotent producer) and larger random records; GetOffsetShell finds both ends;
 ConsoleConsumer reads a partition from the earliest offset, every record once and in order;
 DeleteRecordsCommand takes away the first ones, then all; ConfigCommand alters and describes settings of a
-topic, and millrace topic alter and trim do the same to what the tools see."""
+topic, and millrace topic alter and trim do the same to what the tools see. Partitions are added, log
+directories told; elections and reassignments find nothing to do, and ACLs no authorizer."""
 import json
 import os
 import struct
 import subprocess
+import time
 
 from lib.broker import TOP, Broker, pick, skip
-from lib.wire import Client
+from lib.wire import Client, text
 
 JARS = os.path.join(TOP, "build/clients/java/lib")
 PARTITIONS = 3
@@ -169,6 +171,49 @@ def check_trim(broker, tools, topic, count):
     assert got.split() == ["topic", "partition", "start", topic, "0", str(count)], got
 
 
+def check_admin(broker, tools):
+    """More partitions, log directories, elections, reassignments and ACLs of a cluster of one broker."""
+    topic = "java-admin"
+    tools.topic("--create", "--topic", topic, "--partitions", "2")
+    tools.topic("--alter", "--topic", topic, "--partitions", "3")
+    assert "must be" in (got := tools.topic("--alter", "--topic", topic, "--partitions", "3", fails=True)) or \
+        "already has 3" in got, got
+    assert broker.millrace("topic", "add-partitions", topic, "-p", "5").strip() == f"added partitions to {topic}"
+    assert "PartitionCount: 5" in tools.topic("--describe", "--topic", topic)
+    broker.kcat("LOCAL", "-P", "-t", topic, "-p", "4", input="x" * 1000 + "\n")
+    deadline = time.monotonic() + 10  # written to the file within a second, on a quiet machine
+    while not (size := log_sizes(tools)[f"{topic}-4"]):
+        assert time.monotonic() < deadline, "the files stay empty"
+    assert 1000 < size < 1200, size
+    assert set(log_sizes(tools)) >= {f"{topic}-{index}" for index in range(5)}
+    election = ("--election-type", "preferred")
+    got = tools.run("LeaderElectionCommand", *election, "--topic", topic, "--partition", "1")
+    assert f"Valid replica already elected for partitions {topic}-1" in got, got
+    tools.run("LeaderElectionCommand", *election, "--all-topic-partitions")
+    got = tools.run("LeaderElectionCommand", *election, "--topic", topic, "--partition", "9", fails=True)
+    assert f"{topic}-9" in got, got
+    plan = os.path.join(broker.home, "plan.json")
+    with open(plan, "w", encoding="ascii") as out:
+        json.dump({"version": 1, "partitions": [{"topic": topic, "partition": 0, "replicas": [1]}]}, out)
+    reassign = "reassign.ReassignPartitionsCommand"
+    got = tools.run(reassign, "--execute", "--reassignment-json-file", plan)
+    assert f"Successfully started partition reassignment for {topic}-0" in got, got
+    assert "No partition reassignments found" in tools.run(reassign, "--list")
+    assert "No Authorizer is configured" in tools.run("AclCommand", "--list", fails=True)
+    with Client(broker.address("LOCAL")) as client:  # what the tool would not send
+        answer = client.ask(43, 0, struct.pack(">i", 1) + text(topic) + struct.pack(">iiii", 2, 0, 77, 1000))
+        errors = [struct.unpack_from(">ih", answer, 4 + 4 + 2 + len(topic) + 4 + skip_to)
+                  for skip_to in (0, 4 + 2 + 2 + struct.unpack_from(">h", answer, 14 + len(topic) + 6)[0])]
+        assert errors == [(0, 84), (77, 3)], errors
+
+
+def log_sizes(tools):
+    """Bytes by directory, as LogDirsCommand shows them."""
+    shown = json.loads(tools.run("LogDirsCommand", "--describe").splitlines()[-1])
+    (broker,) = shown["brokers"]
+    return {one["partition"]: one["size"] for log_dir in broker["logDirs"] for one in log_dir["partitions"]}
+
+
 def main():
     if not os.path.isdir(JARS):
         skip("Kafka's tools are not in build/clients: tests/clients/setup")
@@ -182,6 +227,8 @@ def main():
             check_data(broker, tools, listener, numbers_count, records_count)
             check_delete_records(broker, tools, f"java-numbers-{listener.lower()}", numbers_count)
             check_configs(broker, tools, f"java-records-{listener.lower()}")
+            if listener == "LOCAL":
+                check_admin(broker, tools)
             check_trim(broker, tools, f"java-records-{listener.lower()}", records_count)
         broker.wait_no_loans()
     print(f"Kafka's tools: {numbers_count} numbers and {records_count} records per listener equal")

@@ -419,6 +419,158 @@ static int incremental_alter_configs(struct mill_writer *to, int16_t version)
     return mill_incremental_alter_configs_request_encode(to, version, &message);
 }
 
+/* --- administration ----------------------------------------------------------------------------
+ */
+
+static int describe_acls(struct mill_writer *to, int16_t version)
+{
+    struct mill_describe_acls_request message;
+    mill_describe_acls_request_defaults(&message);
+    message.resource_type_filter = TOPIC_RESOURCE;
+    message.resource_name_filter = mill_wstr_of(topic_name);
+    return mill_describe_acls_request_encode(to, version, &message);
+}
+
+static void get_acl(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_create_acls_request_creations *acl = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    acl->resource_type = TOPIC_RESOURCE;
+    acl->resource_name = mill_wstr_of(topic_name);
+    acl->principal = mill_wstr_of("User:sample");
+    acl->host = mill_wstr_of("*");
+}
+
+static int create_acls(struct mill_writer *to, int16_t version)
+{
+    struct mill_create_acls_request message;
+    mill_create_acls_request_defaults(&message);
+    message.creations = one(get_acl);
+    return mill_create_acls_request_encode(to, version, &message);
+}
+
+static void get_acl_filter(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_delete_acls_request_filters *filter = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    filter->resource_type_filter = TOPIC_RESOURCE;
+    filter->host_filter = mill_wstr_of("*");
+}
+
+static int delete_acls(struct mill_writer *to, int16_t version)
+{
+    struct mill_delete_acls_request message;
+    mill_delete_acls_request_defaults(&message);
+    message.filters = one(get_acl_filter);
+    return mill_delete_acls_request_encode(to, version, &message);
+}
+
+static void get_election(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_elect_leaders_request_topic_partitions *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->topic = mill_wstr_of(topic_name);
+    topic->partitions = one(get_zero);
+}
+
+static int elect_leaders(struct mill_writer *to, int16_t version)
+{
+    struct mill_elect_leaders_request message;
+    mill_elect_leaders_request_defaults(&message);
+    message.topic_partitions = one(get_election);
+    return mill_elect_leaders_request_encode(to, version, &message);
+}
+
+static void get_reassignment(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_alter_partition_reassignments_request_topics_partitions *partition = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    partition->replicas = one(get_zero);
+}
+
+static void get_reassigned(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_alter_partition_reassignments_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partitions = one(get_reassignment);
+}
+
+static int alter_reassignments(struct mill_writer *to, int16_t version)
+{
+    struct mill_alter_partition_reassignments_request message;
+    mill_alter_partition_reassignments_request_defaults(&message);
+    message.topics = one(get_reassigned);
+    return mill_alter_partition_reassignments_request_encode(to, version, &message);
+}
+
+static void get_listed(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_list_partition_reassignments_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partition_indexes = one(get_zero);
+}
+
+static int list_reassignments(struct mill_writer *to, int16_t version)
+{
+    struct mill_list_partition_reassignments_request message;
+    mill_list_partition_reassignments_request_defaults(&message);
+    message.topics = one(get_listed);
+    return mill_list_partition_reassignments_request_encode(to, version, &message);
+}
+
+static void get_log_dirs_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_describe_log_dirs_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->topic = mill_wstr_of(topic_name);
+    topic->partitions = one(get_zero);
+}
+
+static int describe_log_dirs(struct mill_writer *to, int16_t version)
+{
+    struct mill_describe_log_dirs_request message;
+    mill_describe_log_dirs_request_defaults(&message);
+    message.topics = one(get_log_dirs_topic);
+    return mill_describe_log_dirs_request_encode(to, version, &message);
+}
+
+static void get_grown_assignment(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_create_partitions_request_topics_assignments *assignment = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    assignment->broker_ids = one(get_zero);
+}
+
+static void get_grown(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_create_partitions_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->count = 2;
+    topic->assignments = one(get_grown_assignment);
+}
+
+static int create_partitions(struct mill_writer *to, int16_t version)
+{
+    struct mill_create_partitions_request message;
+    mill_create_partitions_request_defaults(&message);
+    message.topics = one(get_grown);
+    message.timeout_ms = 1000;
+    message.validate_only = true;
+    return mill_create_partitions_request_encode(to, version, &message);
+}
+
 /* --- all of them ----------------------------------------------------------------------------- */
 
 static const struct sample {
@@ -436,9 +588,17 @@ static const struct sample {
     {21, delete_records},
     {22, init_producer_id},
     {23, offset_for_leader_epoch},
+    {29, describe_acls},
+    {30, create_acls},
+    {31, delete_acls},
     {32, describe_configs},
     {33, alter_configs},
+    {35, describe_log_dirs},
+    {37, create_partitions},
+    {43, elect_leaders},
     {44, incremental_alter_configs},
+    {45, alter_reassignments},
+    {46, list_reassignments},
     {60, describe_cluster},
 };
 
