@@ -53,6 +53,27 @@ static bool software_text_good(const struct mill_wstr *text)
     return true;
 }
 
+enum {
+    VERSIONS_CLUSTER = 5, /* a client says whom it expects (KIP-1242) */
+};
+
+/* Whether the cluster and node that the client expects, if any, are these. */
+static bool is_meant(struct mill_core *core, const struct mill_request *request,
+                     const struct mill_api_versions_request *message)
+{
+    struct mill_broker_view view = mill_broker_view(core, request->conn->stream->listener);
+    const struct mill_wstr *id = &message->cluster_id;
+#ifdef MILL_MUTANT_CORE_ANY_CLUSTER
+    return true;
+#endif
+    if (!view.cluster) {
+        return true; /* nobody knows yet */
+    }
+    return (id->length < 0 || mill_wstr_equal(id, view.cluster->cluster_id,
+                                              (uint32_t)strlen(view.cluster->cluster_id))) &&
+           (message->node_id == -1 || mill_node_is(message->node_id, core->node_id, view.count));
+}
+
 void mill_api_versions_begin(struct mill_core *core, struct mill_request *request)
 {
     const struct mill_api *api = mill_api_find(MILL_API_KEY_API_VERSIONS);
@@ -68,6 +89,9 @@ void mill_api_versions_begin(struct mill_core *core, struct mill_request *reques
         core->words.bad_frames++;
         mill_conn_abort(core, request->conn);
         return;
+    }
+    if (version >= VERSIONS_CLUSTER && !is_meant(core, request, &message)) {
+        request->top_error = MILL_KERR_REBOOTSTRAP_REQUIRED;
     }
     if (version >= 3 && !(software_text_good(&message.client_software_name) &&
                           software_text_good(&message.client_software_version))) {

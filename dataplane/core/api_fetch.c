@@ -17,6 +17,7 @@ enum {
     /* Epochs of a request that names all its partitions (KIP-227). */
     FETCH_EPOCH_INITIAL = 0, /* a session is wanted */
     FETCH_EPOCH_FINAL = -1,  /* none is */
+    FETCH_IDS_VERSION = 13,  /* topics are named by their ids from here on (KIP-516) */
     FETCH_ZSTD_VERSION = 10, /* a reader of a zstd topic knows the codec from here on (KIP-110) */
 };
 
@@ -38,7 +39,7 @@ static uint8_t refs_share(const struct mill_request *request)
 }
 
 static void op_prepare(struct mill_core *core, struct mill_request *request, struct mill_op *op,
-                       const struct mill_wstr *topic_name,
+                       const struct mill_fetch_request_topics *named,
                        const struct mill_fetch_request_topics_partitions *part)
 {
     const struct mill_map_topic *topic = NULL;
@@ -49,7 +50,9 @@ static void op_prepare(struct mill_core *core, struct mill_request *request, str
     op->current_epoch = part->current_leader_epoch;
     op->last_epoch = part->last_fetched_epoch;
     op->refs_max = refs_share(request);
-    op->error = (int16_t)mill_locate(core, topic_name, part->partition, op, &topic);
+    op->error = (int16_t)(request->header.api_version >= FETCH_IDS_VERSION
+                              ? mill_locate_id(core, &named->topic_id, part->partition, op, &topic)
+                              : mill_locate(core, &named->topic, part->partition, op, &topic));
     if (op->error == MILL_KERR_NONE && topic->settings.compression == MILL_CODEC_ZSTD &&
         request->header.api_version < FETCH_ZSTD_VERSION) {
         op->error = MILL_KERR_UNSUPPORTED_COMPRESSION_TYPE;
@@ -146,7 +149,7 @@ void mill_fetch_begin(struct mill_core *core, struct mill_request *request)
         struct mill_fetch_request_topics_partitions part;
         struct mill_warray parts = topic.partitions;
         while (mill_fetch_request_topics_partitions_next(&parts, version, &part)) {
-            op_prepare(core, request, &request->ops[index++], &topic.topic, &part);
+            op_prepare(core, request, &request->ops[index++], &topic, &part);
         }
     }
     reads_begin(core, request);
@@ -248,6 +251,7 @@ struct fetch_fill {
     struct mill_request *request;
     struct mill_warray topics;
     struct mill_warray parts;
+    struct mill_broker_view view; /* of the nodes that hints name */
     uint32_t op_index;
 };
 
@@ -279,6 +283,20 @@ static void get_partition(const void *context, int32_t index, void *ret_element)
         element->diverging_epoch.epoch = op->diverging_epoch;
         element->diverging_epoch.end_offset = op->diverging_end;
     }
+    element->has_current_leader =
+        mill_leader_of(fill->core, fill->request, op, &element->current_leader.leader_id,
+                       &element->current_leader.leader_epoch);
+}
+
+static void get_node(const void *context, int32_t index, void *ret_element)
+{
+    const struct fetch_fill *fill = context;
+    struct mill_fetch_response_node_endpoints *element = ret_element;
+    struct mill_node_view node = mill_node_at(&fill->view, index);
+    element->node_id = node.id;
+    element->host = mill_wstr_of(node.host);
+    element->port = node.port;
+    element->rack = mill_wstr_of(NULL);
 }
 
 static void get_topic(const void *context, int32_t index, void *ret_element)
@@ -292,6 +310,7 @@ static void get_topic(const void *context, int32_t index, void *ret_element)
     MILL_ASSERT(more);
     fill->parts = topic.partitions;
     element->topic = topic.topic;
+    element->topic_id = topic.topic_id;
     element->partitions = (struct mill_warray){
         .count = MILL_MAX(topic.partitions.count, 0), .get = get_partition, .context = fill};
 }
@@ -312,6 +331,10 @@ static int fetch_fill(struct mill_writer *to, const struct mill_request *request
     answer.error_code = request->top_error;
     int32_t count = request->top_error ? 0 : MILL_MAX(message.topics.count, 0);
     answer.responses = (struct mill_warray){.count = count, .get = get_topic, .context = fill};
+    answer.node_endpoints =
+        (struct mill_warray){.count = (int32_t)mill_hinted_nodes(fill->core, request, &fill->view),
+                             .get = get_node,
+                             .context = fill};
     return mill_fetch_response_encode(to, version, &answer);
 }
 

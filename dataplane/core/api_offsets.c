@@ -8,8 +8,10 @@
 enum {
     TIME_LATEST = -1,
     TIME_EARLIEST = -2,
-    TIME_GREATEST = -3,       /* record with the greatest timestamp, v7 (KIP-734) */
-    TIME_EARLIEST_LOCAL = -4, /* v8 (KIP-405): all of the log is local */
+    TIME_GREATEST = -3,         /* record with the greatest timestamp, v7 (KIP-734) */
+    TIME_EARLIEST_LOCAL = -4,   /* v8 (KIP-405): all of the log is local */
+    TIME_LATEST_TIERED = -5,    /* v9 (KIP-1005): nothing is tiered */
+    TIME_EARLIEST_PENDING = -6, /* v11 (KIP-1023): nothing waits to be */
     /* Partitions compared pair by pair for doubles; in a larger request they are not looked for, so
      * that the work of a turn stays bounded. */
     PAIRWISE_MAX = 512,
@@ -58,7 +60,9 @@ static void list_op_prepare(struct mill_core *core, struct mill_request *request
     enum mill_kerr error = mill_locate(core, topic_name, part->partition_index, op, &topic);
     bool known = part->timestamp >= TIME_EARLIEST ||
                  (part->timestamp == TIME_GREATEST && version >= 7) ||
-                 (part->timestamp == TIME_EARLIEST_LOCAL && version >= 8);
+                 (part->timestamp == TIME_EARLIEST_LOCAL && version >= 8) ||
+                 (part->timestamp == TIME_LATEST_TIERED && version >= 9) ||
+                 (part->timestamp == TIME_EARLIEST_PENDING && version >= 11);
     if (error == MILL_KERR_NONE && !known) {
         error = MILL_KERR_UNSUPPORTED_VERSION;
     }
@@ -123,8 +127,10 @@ static void get_list_partition(const void *context, int32_t index, void *ret_ele
     element->timestamp = -1;
     element->offset = -1;
     element->leader_epoch = -1;
-    if (op->error != MILL_KERR_NONE) {
-        return;
+    bool is_tiered =
+        part.timestamp == TIME_LATEST_TIERED || part.timestamp == TIME_EARLIEST_PENDING;
+    if (op->error != MILL_KERR_NONE || is_tiered) {
+        return; /* no such offset, which is no error */
     }
     if (op->kind == MILL_OP_TIME) {
         element->timestamp = op->timestamp;

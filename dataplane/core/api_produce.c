@@ -7,6 +7,21 @@
 
 #include "protocol/errors.h"
 
+static enum mill_kerr locate_in(const struct mill_core *core, const struct mill_map_topic *found,
+                                int32_t partition, struct mill_op *op,
+                                const struct mill_map_topic **ret_topic)
+{
+    if (partition < 0 || (uint32_t)partition >= found->partitions_count) {
+        return MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION;
+    }
+    *ret_topic = found;
+    op->partition = partition;
+    op->topic_id = found->id;
+    op->owner = (uint8_t)mill_owner_of(&found->id, partition, core->count);
+    return found->partitions[partition].leader == core->node_id ? MILL_KERR_NONE
+                                                                : MILL_KERR_NOT_LEADER_OR_FOLLOWER;
+}
+
 enum mill_kerr mill_locate(struct mill_core *core, const struct mill_wstr *topic, int32_t partition,
                            struct mill_op *op, const struct mill_map_topic **ret_topic)
 {
@@ -16,18 +31,60 @@ enum mill_kerr mill_locate(struct mill_core *core, const struct mill_wstr *topic
         return MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION;
     }
     const struct mill_map_topic *found = mill_map_topic_by_name(core->map, name, (uint32_t)length);
-    if (!found || (found->flags & MILL_TOPIC_DELETING) || partition < 0 ||
-        (uint32_t)partition >= found->partitions_count) {
+    if (!found || (found->flags & MILL_TOPIC_DELETING)) {
         return MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION;
     }
-    *ret_topic = found;
-    if (found->partitions[partition].leader != core->node_id) {
-        return MILL_KERR_NOT_LEADER_OR_FOLLOWER;
+    return locate_in(core, found, partition, op, ret_topic);
+}
+
+enum mill_kerr mill_locate_id(struct mill_core *core, const struct mill_uuid *topic_id,
+                              int32_t partition, struct mill_op *op,
+                              const struct mill_map_topic **ret_topic)
+{
+    const struct mill_map_topic *found = mill_map_topic_by_id(core->map, topic_id);
+#ifdef MILL_MUTANT_CORE_ANY_TOPIC_ID
+    found = found ? found : mill_map_topic_at(core->map, 0);
+#endif
+    if (!found || (found->flags & MILL_TOPIC_DELETING)) {
+        return MILL_KERR_UNKNOWN_TOPIC_ID;
     }
-    op->partition = partition;
-    op->topic_id = found->id;
-    op->owner = (uint8_t)mill_owner_of(&found->id, partition, core->count);
-    return MILL_KERR_NONE;
+    return locate_in(core, found, partition, op, ret_topic);
+}
+
+bool mill_leader_of(struct mill_core *core, const struct mill_request *request,
+                    const struct mill_op *op, int32_t *ret_node, int32_t *ret_epoch)
+{
+    const struct mill_map_topic *topic = NULL;
+#ifdef MILL_MUTANT_CORE_LEADER_UNTOLD
+    return false;
+#endif
+    if (op->error == MILL_KERR_NOT_LEADER_OR_FOLLOWER) {
+        topic = mill_map_topic_by_id(core->map, &op->topic_id);
+    }
+    if (!topic || (topic->flags & MILL_TOPIC_DELETING) || op->partition < 0 ||
+        (uint32_t)op->partition >= topic->partitions_count ||
+        topic->partitions[op->partition].leader < 0) {
+        return false;
+    }
+    struct mill_broker_view view = mill_broker_view(core, request->conn->stream->listener);
+    const struct mill_map_partition *partition = &topic->partitions[op->partition];
+    *ret_node = mill_node_of(&view, partition->leader, &topic->id, op->partition);
+    *ret_epoch = partition->leader_epoch;
+    return true;
+}
+
+uint32_t mill_hinted_nodes(struct mill_core *core, const struct mill_request *request,
+                           struct mill_broker_view *ret_view)
+{
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        int32_t node;
+        int32_t epoch;
+        if (mill_leader_of(core, request, &request->ops[i], &node, &epoch)) {
+            *ret_view = mill_broker_view(core, request->conn->stream->listener);
+            return ret_view->count;
+        }
+    }
+    return 0;
 }
 
 /* --- begin ----------------------------------------------------------------------------------- */
@@ -43,15 +100,22 @@ static uint32_t partitions_count(const struct mill_produce_request *message, int
     return count;
 }
 
+enum {
+    PRODUCE_IDS_VERSION = 13, /* topics are named by their ids from here on (KIP-516) */
+};
+
 static enum mill_kerr op_check(struct mill_core *core, const struct mill_produce_request *message,
-                               const struct mill_wstr *topic_name, struct mill_op *op,
+                               const struct mill_produce_request_topic_data *named,
+                               struct mill_op *op,
                                const struct mill_produce_request_topic_data_partition_data *part)
 {
     const struct mill_map_topic *topic = NULL;
     if (message->acks < -1 || message->acks > 1) {
         return MILL_KERR_INVALID_REQUIRED_ACKS;
     }
-    enum mill_kerr error = mill_locate(core, topic_name, part->index, op, &topic);
+    enum mill_kerr error = op->api_version >= PRODUCE_IDS_VERSION
+                               ? mill_locate_id(core, &named->topic_id, part->index, op, &topic)
+                               : mill_locate(core, &named->name, part->index, op, &topic);
     if (error != MILL_KERR_NONE) {
         return error;
     }
@@ -71,7 +135,8 @@ static enum mill_kerr op_check(struct mill_core *core, const struct mill_produce
 }
 
 static void op_begin(struct mill_core *core, struct mill_request *request, uint32_t index,
-                     const struct mill_produce_request *message, const struct mill_wstr *topic,
+                     const struct mill_produce_request *message,
+                     const struct mill_produce_request_topic_data *topic,
                      const struct mill_produce_request_topic_data_partition_data *part)
 {
     struct mill_op *op = &request->ops[index];
@@ -123,7 +188,7 @@ void mill_produce_begin(struct mill_core *core, struct mill_request *request)
         struct mill_produce_request_topic_data_partition_data part;
         struct mill_warray parts = topic.partition_data;
         while (mill_produce_request_topic_data_partition_data_next(&parts, version, &part)) {
-            op_begin(core, request, index++, &message, &topic.name, &part);
+            op_begin(core, request, index++, &message, &topic, &part);
         }
     }
 #ifndef MILL_MUTANT_CORE_FLUSH_FOREVER
@@ -151,7 +216,8 @@ struct produce_fill {
     struct mill_request *request;
     struct mill_warray topics;
     struct mill_warray parts;
-    const struct mill_op *op; /* of the element given last */
+    struct mill_broker_view view; /* of the nodes that hints name */
+    const struct mill_op *op;     /* of the element given last */
     uint32_t op_index;
 };
 
@@ -183,6 +249,20 @@ static void get_partition(const void *context, int32_t index, void *ret_element)
     element->error_message = mill_wstr_of(op->message[0] != '\0' ? op->message : NULL);
     element->record_errors = (struct mill_warray){
         .count = op->bad_record >= 0 ? 1 : 0, .get = get_record_error, .context = fill};
+    element->has_current_leader =
+        mill_leader_of(fill->core, fill->request, op, &element->current_leader.leader_id,
+                       &element->current_leader.leader_epoch);
+}
+
+static void get_node(const void *context, int32_t index, void *ret_element)
+{
+    const struct produce_fill *fill = context;
+    struct mill_produce_response_node_endpoints *element = ret_element;
+    struct mill_node_view node = mill_node_at(&fill->view, index);
+    element->node_id = node.id;
+    element->host = mill_wstr_of(node.host);
+    element->port = node.port;
+    element->rack = mill_wstr_of(NULL);
 }
 
 static void get_topic(const void *context, int32_t index, void *ret_element)
@@ -196,6 +276,7 @@ static void get_topic(const void *context, int32_t index, void *ret_element)
     MILL_ASSERT(more);
     fill->parts = topic.partition_data;
     element->name = topic.name;
+    element->topic_id = topic.topic_id;
     element->partition_responses = (struct mill_warray){
         .count = MILL_MAX(topic.partition_data.count, 0), .get = get_partition, .context = fill};
 }
@@ -214,6 +295,10 @@ static int produce_fill(struct mill_writer *to, const struct mill_request *reque
     mill_produce_response_defaults(&answer);
     answer.responses = (struct mill_warray){
         .count = MILL_MAX(message.topic_data.count, 0), .get = get_topic, .context = fill};
+    answer.node_endpoints =
+        (struct mill_warray){.count = (int32_t)mill_hinted_nodes(fill->core, request, &fill->view),
+                             .get = get_node,
+                             .context = fill};
     return mill_produce_response_encode(to, version, &answer);
 }
 

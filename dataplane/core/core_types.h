@@ -488,10 +488,21 @@ struct mill_node_view mill_node_at(const struct mill_broker_view *view, int32_t 
 int32_t mill_node_of(const struct mill_broker_view *view, int32_t node_id,
                      const struct mill_uuid *topic_id, int32_t partition);
 
-/* Finds a partition that this node leads. ret: MILL_KERR_NONE and the op's owner, topic id filled.
- */
+/* Finds a partition that this node leads, of a topic given by its name, or by its id where a
+ * request has no names. ret: MILL_KERR_NONE and the op's owner, topic id filled. */
+enum mill_kerr mill_locate_id(struct mill_core *core, const struct mill_uuid *topic_id,
+                              int32_t partition, struct mill_op *op,
+                              const struct mill_map_topic **ret_topic);
 enum mill_kerr mill_locate(struct mill_core *core, const struct mill_wstr *topic, int32_t partition,
                            struct mill_op *op, const struct mill_map_topic **ret_topic);
+
+/* Whom to ask instead where an op was answered NOT_LEADER_OR_FOLLOWER, as the map says (KIP-951).
+ * ret: false when there is nobody. */
+bool mill_leader_of(struct mill_core *core, const struct mill_request *request,
+                    const struct mill_op *op, int32_t *ret_node, int32_t *ret_epoch);
+/* The nodes that such hints may name: none when no op of the request has one. */
+uint32_t mill_hinted_nodes(struct mill_core *core, const struct mill_request *request,
+                           struct mill_broker_view *ret_view);
 
 /* --- forward.c ------------------------------------------------------------------------------- */
 

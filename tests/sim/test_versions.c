@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: the newest versions of what a core answers mean what they mean in Kafka: topics named by
+ * ids, whom to ask instead, special offsets, the cluster that a client expects. Method: the data
+ * plane on virtual time (world.h), requests made and answers read by the generated codec.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "dataplane/core/core_types.h"
+#include "protocol/batch.h"
+#include "protocol/errors.h"
+#include "protocol/messages.h"
+#include "tests/sim/world.h"
+#include "tests/unit/test.h"
+
+enum {
+    PARTITIONS = 2,
+    BODY_BYTES = 4096,
+    RECORD_BYTES = 8,
+    BATCH_BYTES = MILL_BATCH_HEADER_BYTES + RECORD_BYTES,
+};
+
+static const char topic[] = "versions";
+
+typedef int (*encode_fn)(struct mill_writer *to, int16_t version, const void *message);
+
+/* Sends a request and waits. ret: the answer's body. */
+static struct mill_cursor ask(struct world_client *client, int16_t key, int16_t version,
+                              encode_fn encode, const void *message)
+{
+    static struct mill_buf buf;
+    static uint8_t body[BODY_BYTES];
+    struct mill_writer writer;
+    bool flexible = version >= mill_api_find(key)->flexible_from;
+    mill_writer_init(&writer, body + 1, sizeof(body) - 1, NULL, 0);
+    body[0] = 0; /* the header's tagged fields */
+    assert_int_equal(encode(&writer, version, message), 0);
+    world_send(client, key, version, flexible ? body : body + 1,
+               writer.size_bytes + (flexible ? 1 : 0));
+    uint32_t bytes = world_await(client);
+    struct mill_cursor at = mill_cursor_over(&buf, client->answer, bytes);
+    bool tags = flexible && key != MILL_API_KEY_API_VERSIONS;
+    assert_int_equal(mill_cursor_skip(&at, tags ? 5 : 4), 0);
+    return at;
+}
+
+#define ENCODER(name)                                                                              \
+    static int name##_out(struct mill_writer *to, int16_t version, const void *message)            \
+    {                                                                                              \
+        return mill_##name##_request_encode(to, version, message);                                 \
+    }
+ENCODER(produce)
+ENCODER(fetch)
+ENCODER(list_offsets)
+ENCODER(api_versions)
+
+static struct mill_uuid topic_id(const struct world *world)
+{
+    const struct mill_map_topic *found =
+        mill_map_topic_by_name(world->map, topic, (uint32_t)strlen(topic));
+    assert_non_null(found);
+    return found->id;
+}
+
+/* What is asked of one partition. */
+struct one {
+    struct mill_uuid id;
+    int32_t partition;
+    int64_t timestamp;
+};
+
+static struct mill_warray just(mill_warray_get get, const struct one *one)
+{
+    return (struct mill_warray){.count = 1, .get = get, .context = one};
+}
+
+/* --- produce and fetch -------------------------------------------------------------------------
+ */
+
+static const uint8_t *batch_bytes(void)
+{
+    static const uint8_t record[RECORD_BYTES] = {14, 0, 0, 0, 1, 2, 'x', 0};
+    static uint8_t bytes[BATCH_BYTES];
+    struct mill_batch_wire *wire = (struct mill_batch_wire *)bytes;
+    wire->batch_length = be32_make(BATCH_BYTES - MILL_BATCH_PREFIX_BYTES);
+    wire->partition_leader_epoch = be32_make(UINT32_MAX);
+    wire->magic = 2;
+    wire->producer_id = be64_make(UINT64_MAX);
+    wire->producer_epoch = be16_make(UINT16_MAX);
+    wire->base_sequence = be32_make(UINT32_MAX);
+    wire->records_count = be32_make(1);
+    memcpy(bytes + MILL_BATCH_HEADER_BYTES, record, sizeof(record));
+    wire->crc =
+        be32_make(mill_crc32c(bytes + MILL_BATCH_SUMMED_AT, BATCH_BYTES - MILL_BATCH_SUMMED_AT));
+    return bytes;
+}
+
+static void get_produced(const void *context, int32_t index, void *element)
+{
+    struct mill_produce_request_topic_data_partition_data *to = element;
+    MILL_UNUSED(index);
+    to->index = ((const struct one *)context)->partition;
+    to->records = (struct mill_wrecords){.length = BATCH_BYTES, .ptr = batch_bytes()};
+}
+
+static void get_produced_topic(const void *context, int32_t index, void *element)
+{
+    struct mill_produce_request_topic_data *to = element;
+    MILL_UNUSED(index);
+    to->name = mill_wstr_of(topic);
+    to->topic_id = ((const struct one *)context)->id;
+    to->partition_data = just(get_produced, context);
+}
+
+/* The answer for the only partition. */
+struct produced {
+    struct mill_produce_response_responses_partition_responses partition;
+    int32_t nodes_count;
+    int32_t node_id;
+    int32_t port;
+};
+
+static struct produced produce(struct world_client *client, const struct one *one, int16_t version)
+{
+    struct mill_produce_request in;
+    struct mill_produce_response out;
+    struct mill_produce_response_responses answered;
+    struct mill_produce_response_node_endpoints node = {.node_id = -1};
+    struct produced got = {0};
+    mill_produce_request_defaults(&in);
+    in.acks = -1;
+    in.timeout_ms = 1000;
+    in.topic_data = just(get_produced_topic, one);
+    struct mill_cursor at = ask(client, MILL_API_KEY_PRODUCE, version, produce_out, &in);
+    assert_int_equal(mill_produce_response_decode(&at, version, &out), 0);
+    assert_int_equal(at.left_bytes, 0);
+    assert_true(mill_produce_response_responses_next(&out.responses, version, &answered));
+    assert_true(version < 13 || mill_uuid_equal(&answered.topic_id, &one->id));
+    assert_true(mill_produce_response_responses_partition_responses_next(
+        &answered.partition_responses, version, &got.partition));
+    got.nodes_count = MILL_MAX(out.node_endpoints.count, 0);
+    while (mill_produce_response_node_endpoints_next(&out.node_endpoints, version, &node)) {
+        got.node_id = node.node_id;
+        got.port = node.port;
+    }
+    return got;
+}
+
+static void get_fetched(const void *context, int32_t index, void *element)
+{
+    struct mill_fetch_request_topics_partitions *to = element;
+    MILL_UNUSED(index);
+    to->partition = ((const struct one *)context)->partition;
+    to->partition_max_bytes = 1 << 20;
+}
+
+static void get_fetched_topic(const void *context, int32_t index, void *element)
+{
+    struct mill_fetch_request_topics *to = element;
+    MILL_UNUSED(index);
+    to->topic = mill_wstr_of(topic);
+    to->topic_id = ((const struct one *)context)->id;
+    to->partitions = just(get_fetched, context);
+}
+
+struct fetched {
+    struct mill_fetch_response_responses_partitions partition;
+    int32_t nodes_count;
+};
+
+static struct fetched fetch(struct world_client *client, const struct one *one, int16_t version)
+{
+    struct mill_fetch_request in;
+    struct mill_fetch_response out;
+    struct mill_fetch_response_responses answered;
+    struct fetched got = {0};
+    mill_fetch_request_defaults(&in);
+    in.topics = just(get_fetched_topic, one);
+    in.session_id = 0;
+    struct mill_cursor at = ask(client, MILL_API_KEY_FETCH, version, fetch_out, &in);
+    assert_int_equal(mill_fetch_response_decode(&at, version, &out), 0);
+    assert_int_equal(at.left_bytes, 0);
+    assert_int_equal(out.error_code, 0);
+    assert_int_equal(out.session_id, 0);
+    assert_true(mill_fetch_response_responses_next(&out.responses, version, &answered));
+    assert_true(version < 13 || mill_uuid_equal(&answered.topic_id, &one->id));
+    assert_true(mill_fetch_response_responses_partitions_next(&answered.partitions, version,
+                                                              &got.partition));
+    got.nodes_count = MILL_MAX(out.node_endpoints.count, 0);
+    return got;
+}
+
+static void test_topics_by_id(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    world_open(&world, 2, 11);
+    world_topic(&world, topic, PARTITIONS, "flush.messages", "5");
+    world_connect(&world, &client, 0);
+    struct one one = {.id = topic_id(&world)};
+    for (one.partition = 0; one.partition < PARTITIONS; one.partition++) {
+        for (int16_t version = 12; version <= 13; version++) {
+            struct produced got = produce(&client, &one, version);
+            assert_int_equal(got.partition.error_code, 0);
+            assert_int_equal(got.partition.base_offset, version - 12);
+            assert_false(got.partition.has_current_leader);
+            assert_int_equal(got.nodes_count, 0);
+        }
+        for (int16_t version = 12; version <= 18; version++) {
+            struct fetched got = fetch(&client, &one, version);
+            assert_int_equal(got.partition.error_code, 0);
+            assert_int_equal(got.partition.high_watermark, 2);
+            assert_int_equal(got.partition.records.length, 2 * BATCH_BYTES);
+        }
+    }
+    assert_int_equal(produce(&client, &one, 13).partition.error_code,
+                     MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION);
+    assert_int_equal(fetch(&client, &one, 13).partition.error_code,
+                     MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION);
+    one = (struct one){.id = {{1, 2, 3}}};
+    assert_int_equal(produce(&client, &one, 13).partition.error_code, MILL_KERR_UNKNOWN_TOPIC_ID);
+    for (int16_t version = 13; version <= 18; version++) {
+        assert_int_equal(fetch(&client, &one, version).partition.error_code,
+                         MILL_KERR_UNKNOWN_TOPIC_ID);
+    }
+    world_disconnect(&client);
+    world_close(&world);
+}
+
+/* This broker is made to think itself another one: the partition's leader is then elsewhere, and
+ * the map still says where (KIP-951). */
+static void test_not_leader_says_who_is(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    world_open(&world, 1, 12);
+    world_topic(&world, topic, PARTITIONS, "flush.messages", "5");
+    world_connect(&world, &client, 0);
+    const struct one one = {.id = topic_id(&world), .partition = 1};
+    int32_t leader = world.cores[0].core->node_id;
+    world.cores[0].core->node_id = leader + 1;
+    for (int16_t version = 9; version <= 13; version++) {
+        struct produced got = produce(&client, &one, version);
+        assert_int_equal(got.partition.error_code, MILL_KERR_NOT_LEADER_OR_FOLLOWER);
+        assert_int_equal(got.partition.has_current_leader, version >= 10);
+        assert_int_equal(got.nodes_count, version >= 10 ? 1 : 0);
+        if (version >= 10) {
+            assert_int_equal(got.partition.current_leader.leader_id, leader);
+            assert_int_equal(got.partition.current_leader.leader_epoch, 0);
+            assert_int_equal(got.node_id, leader);
+            assert_true(got.port > 0);
+        }
+    }
+    for (int16_t version = 11; version <= 18; version++) {
+        struct fetched got = fetch(&client, &one, version);
+        assert_int_equal(got.partition.error_code, MILL_KERR_NOT_LEADER_OR_FOLLOWER);
+        assert_int_equal(got.partition.has_current_leader, version >= 12);
+        assert_int_equal(got.nodes_count, version >= 16 ? 1 : 0);
+        assert_true(version < 12 || got.partition.current_leader.leader_id == leader);
+    }
+    world.cores[0].core->node_id = leader;
+    world_disconnect(&client);
+    world_close(&world);
+}
+
+/* --- ListOffsets -------------------------------------------------------------------------------
+ */
+
+static void get_listed(const void *context, int32_t index, void *element)
+{
+    struct mill_list_offsets_request_topics_partitions *to = element;
+    MILL_UNUSED(index);
+    to->partition_index = ((const struct one *)context)->partition;
+    to->timestamp = ((const struct one *)context)->timestamp;
+}
+
+static void get_listed_topic(const void *context, int32_t index, void *element)
+{
+    struct mill_list_offsets_request_topics *to = element;
+    MILL_UNUSED(index);
+    to->name = mill_wstr_of(topic);
+    to->partitions = just(get_listed, context);
+}
+
+static void test_special_offsets(void **state)
+{
+    MILL_UNUSED(state);
+    static const struct {
+        int64_t timestamp;
+        int16_t version; /* from which on it is known */
+        int64_t offset;
+    } table[] = {{-1, 1, 1},  {-2, 1, 0},   {-3, 7, 0},  {-4, 8, 0},
+                 {-5, 9, -1}, {-6, 11, -1}, {-7, 99, -1}};
+    struct world world;
+    struct world_client client;
+    world_open(&world, 1, 13);
+    world_topic(&world, topic, PARTITIONS, "flush.messages", "5");
+    world_connect(&world, &client, 0);
+    struct one one = {.id = topic_id(&world)};
+    assert_int_equal(produce(&client, &one, 13).partition.error_code, 0);
+    for (int16_t version = 1; version <= 11; version++) {
+        for (size_t i = 0; i < MILL_COUNT_OF(table); i++) {
+            struct mill_list_offsets_request in;
+            struct mill_list_offsets_response out;
+            struct mill_list_offsets_response_topics listed;
+            struct mill_list_offsets_response_topics_partitions partition;
+            one.timestamp = table[i].timestamp;
+            mill_list_offsets_request_defaults(&in);
+            in.replica_id = -1;
+            in.topics = just(get_listed_topic, &one);
+            struct mill_cursor at =
+                ask(&client, MILL_API_KEY_LIST_OFFSETS, version, list_offsets_out, &in);
+            assert_int_equal(mill_list_offsets_response_decode(&at, version, &out), 0);
+            assert_true(mill_list_offsets_response_topics_next(&out.topics, version, &listed));
+            assert_true(mill_list_offsets_response_topics_partitions_next(&listed.partitions,
+                                                                          version, &partition));
+            bool known = version >= table[i].version;
+            assert_int_equal(partition.error_code, known ? 0 : MILL_KERR_UNSUPPORTED_VERSION);
+            assert_int_equal(partition.offset, known ? table[i].offset : -1);
+        }
+    }
+    world_disconnect(&client);
+    world_close(&world);
+}
+
+/* --- ApiVersions -------------------------------------------------------------------------------
+ */
+
+static void test_another_cluster_is_told(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    world_open(&world, 1, 14);
+    world_topic(&world, topic, PARTITIONS, "flush.messages", "5");
+    world_connect(&world, &client, 0);
+    const char *here = mill_map_cluster_read(world.map)->cluster_id;
+    int32_t node = world.cores[0].core->node_id;
+    const struct {
+        const char *cluster;
+        int32_t node;
+        int16_t error;
+    } table[] = {
+        {NULL, -1, 0},
+        {here, -1, 0},
+        {here, node, 0},
+        {NULL, node, 0},
+        {here, node + 1, MILL_KERR_REBOOTSTRAP_REQUIRED},
+        {"elsewhere", -1, MILL_KERR_REBOOTSTRAP_REQUIRED},
+        {"", node, MILL_KERR_REBOOTSTRAP_REQUIRED},
+    };
+    for (size_t i = 0; i < MILL_COUNT_OF(table); i++) {
+        struct mill_api_versions_request in;
+        struct mill_api_versions_response out;
+        mill_api_versions_request_defaults(&in);
+        in.client_software_name = mill_wstr_of("sim");
+        in.client_software_version = mill_wstr_of("1");
+        in.cluster_id = mill_wstr_of(table[i].cluster);
+        in.node_id = table[i].node;
+        struct mill_cursor at = ask(&client, MILL_API_KEY_API_VERSIONS, 5, api_versions_out, &in);
+        assert_int_equal(mill_api_versions_response_decode(&at, 5, &out), 0);
+        assert_int_equal(out.error_code, table[i].error);
+        assert_int_equal(out.api_keys.count > 0, table[i].error == 0);
+    }
+    world_disconnect(&client);
+    world_close(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_topics_by_id),
+        cmocka_unit_test(test_not_leader_says_who_is),
+        cmocka_unit_test(test_special_offsets),
+        cmocka_unit_test(test_another_cluster_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
