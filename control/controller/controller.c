@@ -564,7 +564,9 @@ static struct mill_map_topic *grown(const struct mill_controller *controller,
     memcpy(record, old, sizeof(*old) + old->partitions_count * sizeof(old->partitions[0]));
     record->partitions_count = count;
     /* The new partitions have no directory yet; it is made again once they serve. */
+#ifndef MILL_MUTANT_CONTROL_GROW_MADE
     record->flags &= ~(uint32_t)MILL_TOPIC_MADE;
+#endif
     for (uint32_t i = old->partitions_count; i < count; i++) {
         record->partitions[i] =
             item->assignment ? item->assignment[i - old->partitions_count] : placed(controller);

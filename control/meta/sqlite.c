@@ -39,6 +39,7 @@ static const char schema_text[] =
     "INSERT INTO meta VALUES('next_producer_id', 0);";
 static_assert(MILL_META_SCHEMA_VERSION == 1, "schema_text writes the version");
 static_assert(MILL_TOPIC_DELETING == 2, "the index names the flag");
+static_assert(MILL_TOPIC_MADE == 4, "store_add_partitions clears the flag");
 
 static int fail_sqlite(const struct store *store, struct mill_report *report, const char *what)
 {

@@ -42,7 +42,9 @@ static void restart(struct fake *f, uint32_t pages_max)
 {
     mill_control_close(f->control);
     assert_int_equal(fake_start_control(f, pages_max), 0);
-    fake_turns(f, 3);
+    for (int i = 0; i < 1000 && !mill_control_is_serving(f->control); i++) {
+        fake_turns(f, 1);
+    }
     assert_true(mill_control_is_serving(f->control));
 }
 
@@ -182,6 +184,42 @@ static void test_grow_failed_directory_is_told(void **state)
     f.serve_as = MILL_PARTITION_FAILED;
     const struct growth one = {"here", 3, -1, 0};
     assert_int_equal(grow(&f, &one, 1, 3, false), MILL_KERR_KAFKA_STORAGE_ERROR);
+    fake_close(&f);
+}
+
+static bool is_made(const struct fake *f, const char *name)
+{
+    const struct mill_map_topic *topic =
+        mill_map_topic_by_name(f->map, name, (uint32_t)strlen(name));
+    const struct mill_controller *controller = mill_control_controller(f->control);
+    const struct mill_topic *kept =
+        mill_topics_by_name(&controller->topics, name, (uint32_t)strlen(name));
+    assert_true(topic && kept);
+    return (kept->record->flags & MILL_TOPIC_MADE) != 0;
+}
+
+/* New partitions have no directory: their topic counts as made only when they served, too. */
+static void test_grow_new_partitions_are_not_lost_ones(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_open(&f, NULL, 0);
+    create_one(&f, "here");
+    fake_turns(&f, 500);
+    assert_true(is_made(&f, "here"));
+    f.serve = false;
+    const struct growth one = {"here", 3, -1, 0};
+    assert_int_equal(grow(&f, &one, 1, 3, false), 0);
+    fake_turns(&f, 500);
+    assert_false(is_made(&f, "here"));
+    restart(&f, 0);
+    assert_false(is_made(&f, "here"));
+    f.serve = true;
+    fake_say_all(&f);
+    fake_turns(&f, 1500);
+    assert_true(is_made(&f, "here"));
+    restart(&f, 0);
+    assert_true(is_made(&f, "here"));
     fake_close(&f);
 }
 
@@ -338,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_grow_faults_change_nothing),
         cmocka_unit_test(test_grow_store_full_changes_nothing),
         cmocka_unit_test(test_grow_failed_directory_is_told),
+        cmocka_unit_test(test_grow_new_partitions_are_not_lost_ones),
         cmocka_unit_test(test_log_dirs_as_their_files_are),
         cmocka_unit_test(test_log_dirs_many_take_turns),
     };
