@@ -68,7 +68,8 @@ class GuestBroker(Broker):
             "connection.stall.timeout.ms": str(STALL_S * 1000),
             "control.request.timeout.ms": "6000",
             # Attaching its program to the scheduler's trace points makes the kernel patch its own code; a CPU
-            # that QEMU 7.2 emulates may keep what it translated before, a trap, and run into it for ever.
+            # that QEMU 7.2 emulates may keep what it translated before, a trap, and run into it for ever. (Without
+            # any broker, switching the events sched_switch and sched_waking on and off hangs a guest so.)
             "dataplane.jitter": "off",
         }
         for name in cards:
