@@ -3,12 +3,18 @@
 #include "protocol/batch.h"
 
 #include <errno.h>
+#include <string.h>
 
+#include "base/crc32c.h"
 #include "protocol/codec.h"
 
 enum {
     VARLONG_BYTES_MAX = 10, /* 64 bits, seven in each byte */
     HEADER_LEAST_BYTES = 2, /* a record header: two lengths */
+    MARKER_KEY_BYTES = 4,   /* version and type */
+    MARKER_VALUE_BYTES = 6, /* version and coordinator epoch */
+    MARKER_RECORD_BYTES = MILL_MARKER_BYTES - MILL_BATCH_HEADER_BYTES,
+    SEQUENCE_NONE = -1,
 };
 
 void mill_batch_read(const void *bytes, struct mill_batch *ret_batch)
@@ -234,4 +240,67 @@ int mill_record_next(struct mill_cursor *at, struct mill_record *ret_record)
     }
     *ret_record = record;
     return 0;
+}
+
+/* --- markers --------------------------------------------------------------------------------- */
+
+int mill_marker_read(const uint8_t *bytes, uint32_t size_bytes, struct mill_marker *ret_marker)
+{
+    uint8_t key[MARKER_KEY_BYTES];
+    uint8_t value[MARKER_VALUE_BYTES];
+    struct mill_buf buf;
+    struct mill_record record;
+    struct mill_cursor at = mill_cursor_over(&buf, bytes, size_bytes);
+    if (mill_cursor_skip(&at, MILL_BATCH_HEADER_BYTES) < 0 || mill_record_next(&at, &record) < 0 ||
+        mill_cursor_read(&record.key, key, sizeof(key)) < 0 ||
+        mill_cursor_read(&record.value, value, sizeof(value)) < 0) {
+        return -EBADMSG;
+    }
+    /* A later version of either only adds fields behind these. */
+    *ret_marker = (struct mill_marker){.type = (int16_t)mill_load_be16(key + 2),
+                                       .coordinator_epoch = (int32_t)mill_load_be32(value + 2)};
+    bool ends = ret_marker->type == MILL_MARKER_ABORT || ret_marker->type == MILL_MARKER_COMMIT;
+    return ends ? 0 : -EBADMSG;
+}
+
+static uint8_t *put_small(uint8_t *to, int32_t value)
+{
+    *to = (uint8_t)(value << 1); /* zig-zag of a number from 0 to 63 */
+    return to + 1;
+}
+
+void mill_marker_write(uint8_t *to, const struct mill_marker *marker, int64_t producer_id,
+                       int16_t producer_epoch, int64_t timestamp, bool append_time,
+                       struct mill_batch *ret_batch)
+{
+    uint16_t attributes = MILL_BATCH_TRANSACTIONAL | MILL_BATCH_CONTROL;
+    attributes = (uint16_t)(attributes | (append_time ? MILL_BATCH_APPEND_TIME : 0));
+    struct mill_batch_wire wire = {
+        .batch_length = be32_make(MILL_MARKER_BYTES - MILL_BATCH_PREFIX_BYTES),
+        .magic = 2,
+        .attributes = be16_make(attributes),
+        .base_timestamp = be64_make((uint64_t)timestamp),
+        .max_timestamp = be64_make((uint64_t)timestamp),
+        .producer_id = be64_make((uint64_t)producer_id),
+        .producer_epoch = be16_make((uint16_t)producer_epoch),
+        .base_sequence = be32_make((uint32_t)SEQUENCE_NONE),
+        .records_count = be32_make(1),
+    };
+    uint8_t *at = to + MILL_BATCH_HEADER_BYTES;
+    at = put_small(at, MARKER_RECORD_BYTES - 1);
+    at = put_small(at, 0); /* attributes */
+    at = put_small(at, 0); /* timestamp and offset, from the batch's */
+    at = put_small(at, 0);
+    at = put_small(at, MARKER_KEY_BYTES);
+    mill_store_be16(at, 0);
+    mill_store_be16(at + 2, (uint16_t)marker->type);
+    at = put_small(at + MARKER_KEY_BYTES, MARKER_VALUE_BYTES);
+    mill_store_be16(at, 0);
+    mill_store_be32(at + 2, (uint32_t)marker->coordinator_epoch);
+    at = put_small(at + MARKER_VALUE_BYTES, 0); /* headers */
+    MILL_ASSERT_EQ(at - to, MILL_MARKER_BYTES);
+    memcpy(to, &wire, sizeof(wire));
+    uint32_t crc = mill_crc32c(to + MILL_BATCH_SUMMED_AT, MILL_MARKER_BYTES - MILL_BATCH_SUMMED_AT);
+    mill_store_be32(to + MILL_BATCH_CRC_AT, crc);
+    mill_batch_read(to, ret_batch);
 }

@@ -106,4 +106,31 @@ struct mill_record {
  * ret: 0, -EBADMSG malformed (cursor then undefined). */
 int mill_record_next(struct mill_cursor *at, struct mill_record *ret_record) MILL_WARN_UNUSED;
 
+/* --- markers --------------------------------------------------------------------------------- */
+
+enum mill_marker_type {
+    MILL_MARKER_ABORT = 0,
+    MILL_MARKER_COMMIT = 1, /* others are Kafka's own (raft); they end no transaction */
+};
+
+enum {
+    MILL_MARKER_BYTES = 78, /* a whole batch: header and one record */
+};
+
+/* The end of a transaction in a partition: the one record of a control batch (KIP-98). */
+struct mill_marker {
+    int16_t type; /* enum mill_marker_type, or another */
+    int32_t coordinator_epoch;
+};
+
+/* Reads the marker of a control batch that lies whole at bytes, size_bytes of it.
+ * ret: 0, -EBADMSG it is none that ends a transaction, or is malformed. */
+int mill_marker_read(const uint8_t *bytes, uint32_t size_bytes,
+                     struct mill_marker *ret_marker) MILL_WARN_UNUSED;
+/* Writes a whole control batch, summed, of MILL_MARKER_BYTES; the batch's producer, epoch and
+ * attributes besides codec, offset and leader epoch are the caller's. ret_batch: as written. */
+void mill_marker_write(uint8_t *to, const struct mill_marker *marker, int64_t producer_id,
+                       int16_t producer_epoch, int64_t timestamp, bool append_time,
+                       struct mill_batch *ret_batch);
+
 #endif

@@ -237,6 +237,9 @@ void mill_api_begin(struct mill_core *core, struct mill_request *request)
     case MILL_API_KEY_DELETE_RECORDS:
         mill_delete_records_begin(core, request);
         break;
+    case MILL_API_KEY_WRITE_TXN_MARKERS:
+        mill_markers_begin(core, request);
+        break;
     case MILL_API_KEY_METADATA:
         mill_metadata_begin(core, request);
         break;
@@ -275,6 +278,9 @@ void mill_api_ops_done(struct mill_core *core, struct mill_request *request)
         break;
     case MILL_API_KEY_DELETE_RECORDS:
         mill_delete_records_done(core, request);
+        break;
+    case MILL_API_KEY_WRITE_TXN_MARKERS:
+        mill_markers_done(core, request);
         break;
     case MILL_API_KEY_OFFSET_FOR_LEADER_EPOCH:
         mill_epochs_done(core, request);

@@ -18,6 +18,7 @@ enum {
     FETCH_EPOCH_INITIAL = 0, /* a session is wanted */
     FETCH_EPOCH_FINAL = -1,  /* none is */
     FETCH_IDS_VERSION = 13,  /* topics are named by their ids from here on (KIP-516) */
+    ISOLATION_READ_COMMITTED = 1,
     FETCH_ZSTD_VERSION = 10, /* a reader of a zstd topic knows the codec from here on (KIP-110) */
 };
 
@@ -53,6 +54,8 @@ static void op_prepare(struct mill_core *core, struct mill_request *request, str
     op->error = (int16_t)(request->header.api_version >= FETCH_IDS_VERSION
                               ? mill_locate_id(core, &named->topic_id, part->partition, op, &topic)
                               : mill_locate(core, &named->topic, part->partition, op, &topic));
+    op->committed = request->read_committed;
+    op->error = (int16_t)mill_locate(core, topic_name, part->partition, op, &topic);
     if (op->error == MILL_KERR_NONE && topic->settings.compression == MILL_CODEC_ZSTD &&
         request->header.api_version < FETCH_ZSTD_VERSION) {
         op->error = MILL_KERR_UNSUPPORTED_COMPRESSION_TYPE;
@@ -69,6 +72,7 @@ static void refs_forget(struct mill_core *core, struct mill_request *request)
     for (uint32_t i = 0; i < request->ops_count; i++) {
         request->ops[i].refs_count = 0;
         request->ops[i].bytes = 0;
+        mill_op_aborted_drop(core, &request->ops[i]);
     }
 }
 
@@ -130,6 +134,7 @@ void mill_fetch_begin(struct mill_core *core, struct mill_request *request)
         return;
     }
     request->min_bytes = message.min_bytes;
+    request->read_committed = message.isolation_level == ISOLATION_READ_COMMITTED;
     request->bytes_max =
         MILL_MIN((uint32_t)MILL_MAX(message.max_bytes, 0), core->limits.fetch_bytes_max);
     uint64_t wait_ms = (uint64_t)MILL_MAX(message.max_wait_ms, 0);
@@ -239,6 +244,7 @@ static void refs_order(struct mill_core *core, struct mill_request *request)
         if (!keep) {
             op->bytes = 0;
             op->refs_count = 0;
+            mill_op_aborted_drop(core, op);
         }
         sum += op->bytes;
     }
@@ -252,8 +258,19 @@ struct fetch_fill {
     struct mill_warray topics;
     struct mill_warray parts;
     struct mill_broker_view view; /* of the nodes that hints name */
+    const struct mill_op *op; /* of the element given last */
     uint32_t op_index;
 };
+
+static void get_aborted(const void *context, int32_t index, void *ret_element)
+{
+    const struct fetch_fill *fill = context;
+    struct mill_fetch_response_responses_partitions_aborted_transactions *element = ret_element;
+    const uint8_t *at = mill_ref_data(fill->core->arena_base, &fill->op->aborted) +
+                        (size_t)index * MILL_LOG_ABORTED_BYTES;
+    element->producer_id = (int64_t)mill_load_be64(at);
+    element->first_offset = (int64_t)mill_load_be64(at + 8);
+}
 
 static void get_partition(const void *context, int32_t index, void *ret_element)
 {
@@ -266,16 +283,26 @@ static void get_partition(const void *context, int32_t index, void *ret_element)
                                                           fill->request->header.api_version, &part);
     MILL_ASSERT(more);
     bool failed = op->error != MILL_KERR_NONE;
+    fill->op = op;
     element->partition_index = part.partition;
     element->error_code = op->error;
     if (op->error == MILL_KERR_KAFKA_STORAGE_ERROR && fill->request->header.api_version <= 5) {
         element->error_code = MILL_KERR_NOT_LEADER_OR_FOLLOWER; /* older clients do not know 56 */
     }
     element->high_watermark = failed ? -1 : op->high_watermark;
-    element->last_stable_offset = failed ? -1 : op->high_watermark;
+    element->last_stable_offset = failed ? -1 : op->stable_offset;
     element->log_start_offset = failed ? -1 : op->start_offset;
-    /* No transactions yet: none is aborted. Null is for read_uncommitted, empty does for both. */
-    element->aborted_transactions.count = fill->request->read_committed ? 0 : -1;
+    /* Null for who reads uncommitted records, too. */
+    element->aborted_transactions = (struct mill_warray){
+        .count = fill->request->read_committed
+                     ? (int32_t)(op->aborted.size_bytes / MILL_LOG_ABORTED_BYTES)
+                     : -1,
+        .get = get_aborted,
+        .context = fill,
+    };
+#ifdef MILL_MUTANT_CORE_ABORTED_UNTOLD
+    element->aborted_transactions.count = MILL_MIN(element->aborted_transactions.count, 0);
+#endif
     element->preferred_read_replica = -1;
     element->records = (struct mill_wrecords){.length = (int32_t)op->bytes};
     if (op->diverging_epoch >= 0) {
@@ -325,7 +352,6 @@ static int fetch_fill(struct mill_writer *to, const struct mill_request *request
     MILL_ASSERT_EQ(r, 0); /* it was decoded before */
     fill->topics = message.topics;
     fill->op_index = 0;
-    fill->request->read_committed = message.isolation_level == 1;
     struct mill_fetch_response answer;
     mill_fetch_response_defaults(&answer);
     answer.error_code = request->top_error;
@@ -348,7 +374,7 @@ static bool read_whole(struct mill_core *core, struct mill_request *request)
     for (uint32_t i = 0; i < request->ops_count; i++) {
         struct mill_op *op = &request->ops[i];
         if (op->error == MILL_KERR_NONE && !op->first_whole && op->diverging_epoch < 0 &&
-            op->high_watermark > op->offset) {
+            (op->committed ? op->stable_offset : op->high_watermark) > op->offset) {
             op->first_whole = true;
             op->size_bytes = op->limit_bytes;
             request->ops_pending = 1;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum {
+    ISOLATION_READ_COMMITTED = 1,
     TIME_LATEST = -1,
     TIME_EARLIEST = -2,
     TIME_GREATEST = -3,         /* record with the greatest timestamp, v7 (KIP-734) */
@@ -57,6 +58,7 @@ static void list_op_prepare(struct mill_core *core, struct mill_request *request
     op->partition = part->partition_index;
     op->current_epoch = part->current_leader_epoch;
     op->offset = part->timestamp;
+    op->committed = request->read_committed;
     enum mill_kerr error = mill_locate(core, topic_name, part->partition_index, op, &topic);
     bool known = part->timestamp >= TIME_EARLIEST ||
                  (part->timestamp == TIME_GREATEST && version >= 7) ||
@@ -83,6 +85,7 @@ void mill_list_offsets_begin(struct mill_core *core, struct mill_request *reques
         mill_request_malformed(core, request);
         return;
     }
+    request->read_committed = message.isolation_level == ISOLATION_READ_COMMITTED;
     if (!mill_request_ops_take(core, request, list_count(&message, version))) {
         return;
     }
@@ -137,7 +140,8 @@ static void get_list_partition(const void *context, int32_t index, void *ret_ele
         element->offset = op->base_offset;
         element->leader_epoch = op->epoch;
     } else {
-        element->offset = part.timestamp == TIME_LATEST ? op->high_watermark : op->start_offset;
+        int64_t latest = op->committed ? op->stable_offset : op->high_watermark;
+        element->offset = part.timestamp == TIME_LATEST ? latest : op->start_offset;
 #ifdef MILL_MUTANT_CORE_OLD_OFFSETS
         element->offset += fill->request->header.api_version == 1 ? 1 : 0;
 #endif

@@ -87,7 +87,8 @@ enum mill_op_kind {
     MILL_OP_TIME,
     MILL_OP_OFFSETS, /* start, end, high watermark and epoch */
     MILL_OP_EPOCH_END,
-    MILL_OP_TRIM, /* moves the log start up to offset */
+    MILL_OP_TRIM,   /* moves the log start up to offset */
+    MILL_OP_MARKER, /* appends the marker that ends a transaction */
 };
 
 enum mill_op_state {
@@ -113,6 +114,7 @@ struct mill_op {
     int16_t acks;
     bool transactional;
     bool first_whole;
+    bool committed; /* isolation_level read_committed */
     bool duplicate;
     bool changed; /* the watch fired because the partition is going */
     bool late;    /* append: the client's time is over, a sync is not waited for */
@@ -133,12 +135,15 @@ struct mill_op {
     int32_t current_epoch;
     int32_t last_epoch;
     int64_t offset; /* read, watch: from; time: the timestamp; epoch end: the epoch; trim: to */
+    struct mill_marker_append marker;
     /* results */
     int64_t base_offset; /* append: base; time and epoch end: offset */
     int64_t timestamp;   /* append: append time; time: record's */
     int64_t start_offset;
     int64_t high_watermark;
+    int64_t stable_offset; /* last stable offset */
     int64_t end_offset;
+    struct mill_ref aborted; /* read: the list, with a loan of its own; size 0 none */
     int32_t epoch;
     int32_t diverging_epoch;
     int64_t diverging_end;
@@ -429,6 +434,8 @@ uint32_t mill_scratch_sweep(struct mill_core *core);
 /* Begins or goes on with an op on this core's own partition. Done: mill_op_done was called. */
 void mill_op_run(struct mill_core *core, struct mill_op *op);
 void mill_op_done(struct mill_core *core, struct mill_op *op);
+/* Gives up the list of aborted transactions that a read brought. */
+void mill_op_aborted_drop(struct mill_core *core, struct mill_op *op);
 /* Takes it off lists and watches. */
 void mill_op_cancel(struct mill_core *core, struct mill_op *op);
 /* The client's time for an append is over: what is appended and waits for its sync ends with
@@ -463,6 +470,8 @@ void mill_epochs_begin(struct mill_core *core, struct mill_request *request);
 void mill_epochs_done(struct mill_core *core, struct mill_request *request);
 void mill_delete_records_begin(struct mill_core *core, struct mill_request *request);
 void mill_delete_records_done(struct mill_core *core, struct mill_request *request);
+void mill_markers_begin(struct mill_core *core, struct mill_request *request);
+void mill_markers_done(struct mill_core *core, struct mill_request *request);
 void mill_metadata_begin(struct mill_core *core, struct mill_request *request);
 void mill_cluster_begin(struct mill_core *core, struct mill_request *request);
 /* The administration that a single broker answers from the map. ret: false for any other API. */

@@ -75,6 +75,36 @@ static bool settled(struct mill_core *core, struct mill_op *op, int r)
     return true;
 }
 
+/* What became of an append: the op is done, or waits for the sync. */
+static void append_end(struct mill_core *core, struct mill_op *op, struct mill_partition *partition,
+                       const struct mill_append_result *result)
+{
+    op->error = (int16_t)result->error;
+    op->base_offset = result->base_offset;
+    op->timestamp = result->append_time_ms;
+    op->start_offset = result->start_offset;
+    op->duplicate = result->duplicate;
+    op->bad_record = result->bad_record;
+    op->bytes = result->bytes_copied;
+    op->message[0] = '\0';
+    if (MILL_UNLIKELY(result->message[0] != '\0')) {
+        static_assert((int)MILL_OP_MESSAGE_BYTES <= (int)MILL_LOG_MESSAGE_BYTES,
+                      "a message is cut, not grown");
+        memcpy(op->message, result->message, MILL_OP_MESSAGE_BYTES);
+        op->message[MILL_OP_MESSAGE_BYTES - 1] = '\0';
+    }
+    bool flush = result->error == MILL_KERR_NONE && result->must_flush && op->acks != 0;
+    if (flush && op->late) {
+        op->error = MILL_KERR_REQUEST_TIMED_OUT; /* it stays in the log */
+    } else if (flush) {
+        op->state = MILL_OP_FLUSH;
+        op->end_offset = result->end_offset;
+        mill_log_watch_flush(partition, &op->watch, result->end_offset);
+        return;
+    }
+    mill_op_done(core, op);
+}
+
 static void op_append(struct mill_core *core, struct mill_op *op, struct mill_partition *partition)
 {
     struct mill_append append = {
@@ -88,30 +118,24 @@ static void op_append(struct mill_core *core, struct mill_op *op, struct mill_pa
     if (!settled(core, op, mill_log_append(partition, &append, core->now, &op->watch, &result))) {
         return;
     }
-    op->error = (int16_t)result.error;
-    op->base_offset = result.base_offset;
-    op->timestamp = result.append_time_ms;
-    op->start_offset = result.start_offset;
-    op->duplicate = result.duplicate;
-    op->bad_record = result.bad_record;
-    op->bytes = result.bytes_copied;
-    op->message[0] = '\0';
-    if (MILL_UNLIKELY(result.message[0] != '\0')) {
-        static_assert((int)MILL_OP_MESSAGE_BYTES <= (int)MILL_LOG_MESSAGE_BYTES,
-                      "a message is cut, not grown");
-        memcpy(op->message, result.message, MILL_OP_MESSAGE_BYTES);
-        op->message[MILL_OP_MESSAGE_BYTES - 1] = '\0';
+    append_end(core, op, partition, &result);
+}
+
+static void op_marker(struct mill_core *core, struct mill_op *op, struct mill_partition *partition)
+{
+    struct mill_append_result result;
+    int r = mill_log_append_marker(partition, &op->marker, core->now, &result);
+    if (settled(core, op, r)) {
+        append_end(core, op, partition, &result);
     }
-    bool flush = result.error == MILL_KERR_NONE && result.must_flush && op->acks != 0;
-    if (flush && op->late) {
-        op->error = MILL_KERR_REQUEST_TIMED_OUT; /* it stays in the log */
-    } else if (flush) {
-        op->state = MILL_OP_FLUSH;
-        op->end_offset = result.end_offset;
-        mill_log_watch_flush(partition, &op->watch, result.end_offset);
-        return;
+}
+
+void mill_op_aborted_drop(struct mill_core *core, struct mill_op *op)
+{
+    if (op->aborted.size_bytes > 0) {
+        mill_loan_give(core->loans, &op->aborted);
+        op->aborted.size_bytes = 0;
     }
-    mill_op_done(core, op);
 }
 
 /* References of a read end in the request; each holds a loan of this core from here on. */
@@ -124,6 +148,11 @@ static void refs_keep(struct mill_core *core, struct mill_op *op,
     for (uint32_t i = 0; i < result->refs_count; i++) {
         request->refs[request->refs_count++] = result->refs[i];
         mill_loan_take(core->loans, &result->refs[i]);
+    }
+    if (result->aborted.size_bytes > 0) {
+        op->aborted = result->aborted;
+        mill_loan_take(core->loans, &op->aborted);
+        mill_scratch_retire(core, op->aborted.extent); /* it goes with this loan */
     }
 }
 
@@ -139,6 +168,7 @@ static void op_read(struct mill_core *core, struct mill_op *op, struct mill_part
         .current_epoch = op->current_epoch,
         .last_epoch = op->last_epoch,
         .refs_max = MILL_MIN(room, (uint32_t)op->refs_max),
+        .committed = op->committed,
     };
     struct mill_read_result *result = core->read_result;
     if (!settled(core, op, mill_log_read(partition, &read, &op->watch, result))) {
@@ -146,6 +176,7 @@ static void op_read(struct mill_core *core, struct mill_op *op, struct mill_part
     }
     op->error = (int16_t)result->error;
     op->high_watermark = result->high_watermark;
+    op->stable_offset = result->stable_offset;
     op->start_offset = result->start_offset;
     op->diverging_epoch = result->diverging_epoch;
     op->diverging_end = result->diverging_end;
@@ -155,6 +186,7 @@ static void op_read(struct mill_core *core, struct mill_op *op, struct mill_part
         refs_keep(core, op, result);
     } else {
         op->refs_count = (uint16_t)result->refs_count; /* peer.c sends them from read_result */
+        op->aborted = result->aborted;
     }
     mill_op_done(core, op);
 }
@@ -162,7 +194,8 @@ static void op_read(struct mill_core *core, struct mill_op *op, struct mill_part
 static void op_time(struct mill_core *core, struct mill_op *op, struct mill_partition *partition)
 {
     struct mill_time_result result;
-    if (!settled(core, op, mill_log_find_time(partition, op->offset, &op->watch, &result))) {
+    if (!settled(core, op,
+                 mill_log_find_time(partition, op->offset, op->committed, &op->watch, &result))) {
         return;
     }
     op->error = (int16_t)result.error;
@@ -176,6 +209,7 @@ static void op_offsets(struct mill_core *core, struct mill_op *op, struct mill_p
 {
     op->start_offset = mill_partition_start(partition);
     op->high_watermark = mill_partition_high_watermark(partition);
+    op->stable_offset = mill_partition_stable(partition);
     op->end_offset = mill_partition_end(partition);
     /* Of the batch that holds the offset asked for; none holds the end. */
     int64_t start = op->start_offset;
@@ -216,6 +250,7 @@ void mill_op_run(struct mill_core *core, struct mill_op *op)
     op->error = MILL_KERR_NONE;
     op->bytes = 0;
     op->refs_count = 0; /* of an earlier try whose result found no room */
+    op->aborted.size_bytes = 0;
     if (!partition) {
         fail(core, op, MILL_KERR_NOT_LEADER_OR_FOLLOWER);
         return;
@@ -244,6 +279,10 @@ void mill_op_run(struct mill_core *core, struct mill_op *op)
         break;
     case MILL_OP_WATCH:
         op->state = MILL_OP_WAITING;
+        op->watch.committed = op->committed;
+#ifdef MILL_MUTANT_CORE_TXN_WATCH_ALL
+        op->watch.committed = false;
+#endif
         mill_log_watch_data(partition, &op->watch, op->offset, op->size_bytes);
         break;
     case MILL_OP_TIME:
@@ -258,6 +297,9 @@ void mill_op_run(struct mill_core *core, struct mill_op *op)
         break;
     case MILL_OP_TRIM:
         op_trim(core, op, partition);
+        break;
+    case MILL_OP_MARKER:
+        op_marker(core, op, partition);
         break;
     }
 }

@@ -35,6 +35,7 @@ struct peer_ask {
     uint8_t kind;
     bool transactional;
     bool first_whole;
+    bool committed;
     bool late;
     uint8_t refs_max;
     int16_t api_version;
@@ -46,6 +47,7 @@ struct peer_ask {
     int32_t current_epoch;
     int32_t last_epoch;
     int64_t offset;
+    struct mill_marker_append marker;
 };
 
 struct peer_cancel {
@@ -61,7 +63,9 @@ struct peer_result {
     int64_t timestamp;
     int64_t start_offset;
     int64_t high_watermark;
+    int64_t stable_offset;
     int64_t end_offset;
+    struct mill_ref aborted;
     int64_t diverging_end;
     int32_t diverging_epoch;
     int32_t epoch;
@@ -127,6 +131,7 @@ static bool ask_send(struct mill_core *core, struct mill_op *op)
         .kind = op->kind,
         .transactional = op->transactional,
         .first_whole = op->first_whole,
+        .committed = op->committed,
         .late = op->late,
         .refs_max = op->refs_max,
         .api_version = op->api_version,
@@ -138,6 +143,7 @@ static bool ask_send(struct mill_core *core, struct mill_op *op)
         .current_epoch = op->current_epoch,
         .last_epoch = op->last_epoch,
         .offset = op->offset,
+        .marker = op->marker,
     };
     op->state = MILL_OP_REMOTE;
     core->asks_out[op->owner]++;
@@ -173,6 +179,10 @@ static void result_take(struct mill_core *core, uint32_t owner, const struct pee
         mill_loan_borrow(core->loans, result->refs[i].extent);
         mill_loan_take(core->loans, &result->refs[i]);
     }
+    if (result->aborted.size_bytes > 0) {
+        mill_loan_borrow(core->loans, result->aborted.extent);
+        mill_loan_take(core->loans, &result->aborted);
+    }
     struct mill_request *request =
         mill_request_named(core, result->name.request_index, result->name.request_generation);
     struct mill_op *op = NULL;
@@ -180,6 +190,7 @@ static void result_take(struct mill_core *core, uint32_t owner, const struct pee
         op = &request->ops[result->name.op_index];
     }
     uint32_t kept = 0;
+    bool list_kept = result->aborted.size_bytes == 0;
     if (op && op->state == MILL_OP_REMOTE && op->round == result->name.round) {
         op->refs_first = request->refs_count;
         if (request->refs_count + result->refs_count <= MILL_LOG_REFS_MAX) {
@@ -188,6 +199,10 @@ static void result_take(struct mill_core *core, uint32_t owner, const struct pee
             }
         }
         op->refs_count = (uint16_t)kept;
+        if (kept == result->refs_count && result->aborted.size_bytes > 0) {
+            op->aborted = result->aborted;
+            list_kept = true;
+        }
         op->bytes = kept == result->refs_count ? result->bytes : 0;
         op->error = result->error;
         op->duplicate = result->duplicate;
@@ -196,6 +211,7 @@ static void result_take(struct mill_core *core, uint32_t owner, const struct pee
         op->timestamp = result->timestamp;
         op->start_offset = result->start_offset;
         op->high_watermark = result->high_watermark;
+        op->stable_offset = result->stable_offset;
         op->end_offset = result->end_offset;
         op->diverging_end = result->diverging_end;
         op->diverging_epoch = result->diverging_epoch;
@@ -206,6 +222,9 @@ static void result_take(struct mill_core *core, uint32_t owner, const struct pee
     }
     for (uint32_t i = kept; i < result->refs_count; i++) {
         mill_loan_give(core->loans, &result->refs[i]);
+    }
+    if (!list_kept) {
+        mill_loan_give(core->loans, &result->aborted);
     }
 }
 
@@ -255,6 +274,8 @@ static bool result_send(struct mill_core *core, struct mill_op *op)
         .timestamp = op->timestamp,
         .start_offset = op->start_offset,
         .high_watermark = op->high_watermark,
+        .stable_offset = op->stable_offset,
+        .aborted = op->aborted,
         .end_offset = op->end_offset,
         .diverging_end = op->diverging_end,
         .diverging_epoch = op->diverging_epoch,
@@ -270,6 +291,10 @@ static bool result_send(struct mill_core *core, struct mill_op *op)
          */
         mill_loan_lend(core->loans, result->refs[i].extent);
     }
+    if (result->aborted.size_bytes > 0) {
+        mill_loan_lend(core->loans, result->aborted.extent);
+        mill_scratch_retire(core, result->aborted.extent);
+    }
     core->peer_touched[op->origin] = true;
     return true;
 }
@@ -282,6 +307,10 @@ void mill_peer_answer(struct mill_core *core, struct mill_op *op)
     }
     if (op->kind == MILL_OP_READ || op->kind == MILL_OP_WATCH) {
         /* A read changes nothing: do it again when the ring has room. */
+        if (op->aborted.size_bytes > 0) {
+            mill_scratch_retire(core, op->aborted.extent);
+            op->aborted.size_bytes = 0;
+        }
         op->state = MILL_OP_RETRY;
         mill_list_add(&core->retry, &op->node);
         return;
@@ -303,6 +332,7 @@ static void ask_take(struct mill_core *core, uint32_t origin, const struct peer_
         .acks = ask->acks,
         .transactional = ask->transactional,
         .first_whole = ask->first_whole,
+        .committed = ask->committed,
         .late = ask->late,
         .refs_max = ask->refs_max,
         .partition = ask->partition,
@@ -316,10 +346,12 @@ static void ask_take(struct mill_core *core, uint32_t origin, const struct peer_
         .current_epoch = ask->current_epoch,
         .last_epoch = ask->last_epoch,
         .offset = ask->offset,
+        .marker = ask->marker,
         .base_offset = -1,
         .timestamp = -1,
         .start_offset = -1,
         .high_watermark = -1,
+        .stable_offset = -1,
         .epoch = -1,
         .diverging_epoch = -1,
         .bad_record = -1,
@@ -339,7 +371,7 @@ static void cancel_take(struct mill_core *core, uint32_t origin, const struct pe
         if (op->origin == origin && op->request_index == name->request_index &&
             op->request_generation == name->request_generation && op->round == name->round &&
             op->op_index == name->op_index) {
-            if (op->kind == MILL_OP_APPEND) {
+            if (op->kind == MILL_OP_APPEND || op->kind == MILL_OP_MARKER) {
                 mill_op_late(core, op); /* its bytes are in use until it ends by itself */
                 return;
             }

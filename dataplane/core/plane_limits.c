@@ -70,6 +70,8 @@ struct mill_log_limits mill_plane_log_limits(const struct mill_plane *plane)
     return (struct mill_log_limits){
         .partitions_max = MILL_PLANE_PARTITIONS,
         .producers_max = MILL_PLANE_PRODUCERS,
+        .transactions_max = MILL_PLANE_TRANSACTIONS,
+        .aborted_max = MILL_PLANE_ABORTED,
         .watches_max = mill_plane_ksock_limits(plane).connections_max * 2,
         .dirty_max_bytes = dirty / plane->cores_count,
         /* An eighth is not given out: memory moves between cores in whole chunks only. */
@@ -110,6 +112,8 @@ static void core_tell(const struct mill_plane *plane, uint32_t index)
          "listeners.refused"},
         {"partitions", log.partitions_max, mill_log_memory_bytes(&log, units), "topic refused"},
         {"idempotent producers", log.producers_max, 0, "least recent forgotten"},
+        {"open transactions", log.transactions_max, 0, "new one refused"},
+        {"aborted transactions in memory", log.aborted_max, 0, "looked up in the files"},
         {"watches", log.watches_max, 0, "counted, never refused"},
         {"loan counts", units, (uint64_t)units * sizeof(uint32_t) * 4, "one per extent unit"},
         {"operations of other cores", core.peer_ops_max, 0, "asked later"},

@@ -48,6 +48,9 @@ static void refs_drop(struct mill_core *core, struct mill_request *request)
     }
     request->refs_count = 0;
     request->refs_sent = 0;
+    for (uint32_t i = 0; i < request->ops_count; i++) {
+        mill_op_aborted_drop(core, &request->ops[i]);
+    }
 }
 
 /* Ends what its ops still wait for. ret: appends of other cores, which still read this request's
@@ -243,6 +246,7 @@ int mill_request_ops(struct mill_core *core, struct mill_request *request, uint3
         op->timestamp = -1;
         op->start_offset = -1;
         op->high_watermark = -1;
+        op->stable_offset = -1;
         op->epoch = -1;
         op->diverging_epoch = -1;
         op->current_epoch = -1;

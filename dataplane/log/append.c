@@ -67,11 +67,12 @@ static void correct(uint8_t *bytes, struct mill_batch *batch, bool append_time, 
 }
 
 /* Decides what an idempotent batch is. ret: true when it is to be appended. */
-static bool sequence_accepts(struct mill_partition *partition, const struct mill_batch *batch,
-                             struct log_check *check, struct mill_append_result *result)
+static bool sequence_accepts(struct mill_partition *partition, const struct mill_append *append,
+                             const struct mill_batch *batch, struct log_check *check,
+                             struct mill_append_result *result)
 {
     const struct log_producer_batch *known = NULL;
-    switch (mill_log_producer_check(partition, batch, &known)) {
+    switch (mill_log_producer_check(partition, append, batch, &known)) {
     case LOG_SEQUENCE_NEXT:
         return true;
     case LOG_SEQUENCE_DUPLICATE:
@@ -91,12 +92,26 @@ static bool sequence_accepts(struct mill_partition *partition, const struct mill
         check->error = MILL_KERR_INVALID_PRODUCER_EPOCH;
         check->message = "a newer epoch of this producer has written";
         break;
+    case LOG_SEQUENCE_NO_TRANSACTION:
+        check->error = MILL_KERR_INVALID_TXN_STATE;
+        check->message = "the partition is not part of a transaction of this producer";
+        break;
+    case LOG_SEQUENCE_IN_TRANSACTION:
+        check->error = MILL_KERR_INVALID_TXN_STATE;
+        check->message = "a transaction of this producer is open: its batches must belong to it";
+        break;
+    case LOG_SEQUENCE_FULL:
+        partition->log->stats.transactions_full++;
+        check->error = MILL_KERR_KAFKA_STORAGE_ERROR;
+        check->message = "too many transactions are open: try again";
+        break;
     }
     mill_log_append_refuse(partition, check, result);
     return false;
 }
 
-/* Everything was checked: the batch becomes part of the log. */
+/* Everything was checked: the batch becomes part of the log. What is known of its producer follows
+ * before anybody is told (announce). */
 static void publish(struct mill_partition *partition, uint8_t *bytes, struct mill_batch *batch,
                     struct mill_now now)
 {
@@ -132,17 +147,33 @@ static void publish(struct mill_partition *partition, uint8_t *bytes, struct mil
         log->sync_at_ns =
             MILL_MIN(log->sync_at_ns, now.mono_ns + (uint64_t)settings->flush_ms * MILL_NS_PER_MS);
     }
+}
+
+static void announce(struct mill_partition *partition)
+{
     mill_log_touch(partition);
     mill_log_advance(partition);
     mill_log_todo(partition);
 }
 
-/* The batch is in the extent, unpublished, and its CRC is right. */
-static void settle(struct mill_partition *partition, uint8_t *bytes, struct mill_batch *batch,
-                   struct mill_now now, struct log_check *check, struct mill_append_result *result)
+static void appended(struct mill_partition *partition, const struct mill_batch *batch,
+                     struct mill_now now, struct mill_append_result *result)
 {
-    bool control = (batch->attributes & MILL_BATCH_CONTROL) != 0;
-    if (mill_batch_codec(batch) == MILL_CODEC_NONE && !control && !check->walked) {
+    partition->log->stats.batches_in++;
+    partition->log->stats.records_in += (uint64_t)batch->records_count;
+    result->base_offset = batch->base_offset;
+    result->append_time_ms = partition->settings.append_time ? now.wall_ms : -1;
+    result->start_offset = partition->start_offset;
+    result->end_offset = partition->end_offset;
+    result->must_flush = partition->settings.flush_messages == 1;
+}
+
+/* The batch is in the extent, unpublished, and its CRC is right. */
+static void settle(struct mill_partition *partition, const struct mill_append *append,
+                   uint8_t *bytes, struct mill_batch *batch, struct mill_now now,
+                   struct log_check *check, struct mill_append_result *result)
+{
+    if (mill_batch_codec(batch) == MILL_CODEC_NONE && !check->walked) {
         mill_log_check_records(&partition->settings, batch, bytes + MILL_BATCH_HEADER_BYTES,
                                mill_batch_size_bytes(batch) - MILL_BATCH_HEADER_BYTES, now.wall_ms,
                                check);
@@ -151,23 +182,19 @@ static void settle(struct mill_partition *partition, uint8_t *bytes, struct mill
             return;
         }
     }
-    bool idempotent = batch->producer_id >= 0 && !control;
-    if (idempotent && !sequence_accepts(partition, batch, check, result)) {
+    bool idempotent = batch->producer_id >= 0;
+    if (idempotent && !sequence_accepts(partition, append, batch, check, result)) {
         return;
     }
+    uint64_t stream_pos = partition->stream_end;
     bool append_time = partition->settings.append_time;
     correct(bytes, batch, append_time, append_time ? now.wall_ms : check->max_timestamp);
     publish(partition, bytes, batch, now);
     if (idempotent) {
-        mill_log_producer_note(partition, batch, now.wall_ms);
+        mill_log_producer_note(partition, batch, stream_pos, now.wall_ms);
     }
-    partition->log->stats.batches_in++;
-    partition->log->stats.records_in += (uint64_t)batch->records_count;
-    result->base_offset = batch->base_offset;
-    result->append_time_ms = append_time ? now.wall_ms : -1;
-    result->start_offset = partition->start_offset;
-    result->end_offset = partition->end_offset;
-    result->must_flush = partition->settings.flush_messages == 1;
+    announce(partition);
+    appended(partition, batch, now, result);
 }
 
 int mill_log_append_place(struct mill_partition *partition, const struct mill_append *append,
@@ -205,7 +232,7 @@ int mill_log_append_place(struct mill_partition *partition, const struct mill_ap
         bytes[append->size_bytes / 2 + MILL_BATCH_HEADER_BYTES / 2] ^= 1;
     }
 #endif
-    settle(partition, bytes, batch, now, check, result);
+    settle(partition, append, bytes, batch, now, check, result);
     return 0;
 }
 
@@ -261,4 +288,46 @@ int mill_log_append(struct mill_partition *partition, const struct mill_append *
     r = mill_log_append_place(partition, append, &batch, now, &check, ret_result);
     log->stats.bytes_in += r == 0 ? append->size_bytes : 0;
     return r;
+}
+
+int mill_log_append_marker(struct mill_partition *partition,
+                           const struct mill_marker_append *marker, struct mill_now now,
+                           struct mill_append_result *ret_result)
+{
+    struct mill_log *log = partition->log;
+    struct log_check check;
+    struct mill_batch batch;
+    bool aborts = false;
+    result_begin(ret_result);
+    if (mill_log_append_refuses(partition, &check)) {
+        mill_log_append_refuse(partition, &check, ret_result);
+        return 0;
+    }
+    if (partition->parked_first != MILL_LOG_NONE) {
+        return -EAGAIN; /* batches of the transaction may be among them */
+    }
+    check.error = mill_log_marker_check(partition, marker, &aborts);
+    if (check.error != MILL_KERR_NONE) {
+        log->stats.transactions_full += check.error == MILL_KERR_KAFKA_STORAGE_ERROR ? 1 : 0;
+        mill_log_append_refuse(partition, &check, ret_result);
+        return 0;
+    }
+    if (!mill_log_dirty_room(log, MILL_MARKER_BYTES)) {
+        log->stats.dirty_full++;
+        return -EAGAIN;
+    }
+    if ((aborts && !mill_log_aborted_room(log)) ||
+        mill_log_extent_room(partition, MILL_MARKER_BYTES) < 0) {
+        return -EAGAIN;
+    }
+    uint8_t *bytes = mill_extent_data(log->config.extents, partition->active) +
+                     log->extents[partition->active].committed_bytes;
+    mill_marker_write(bytes, &marker->marker, marker->producer_id, marker->producer_epoch,
+                      now.wall_ms, partition->settings.append_time, &batch);
+    publish(partition, bytes, &batch, now);
+    mill_log_marker_note(partition, &batch, &marker->marker, now.wall_ms);
+    announce(partition);
+    log->stats.bytes_in += MILL_MARKER_BYTES;
+    appended(partition, &batch, now, ret_result);
+    return 0;
 }

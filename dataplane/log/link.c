@@ -181,7 +181,7 @@ static bool post_partition(struct mill_partition *partition)
     if (serving && partition->parked_first != MILL_LOG_NONE && !mill_log_parked_post(partition)) {
         return false;
     }
-    return post_cold(partition) && post_time(partition);
+    return post_cold(partition) && post_time(partition) && mill_log_asks_post(partition);
 }
 
 uint32_t mill_log_post(struct mill_log *log)
@@ -233,18 +233,24 @@ static struct mill_partition *partition_of(struct mill_log *log, const struct mi
 
 static void take_producer(struct mill_partition *partition, const struct mill_link_producer *from)
 {
-    struct mill_batch batch = {
-        .base_offset = from->base_offset,
-        .last_offset_delta = (int32_t)(from->last_offset - from->base_offset),
-        .max_timestamp = from->timestamp,
-        .producer_id = from->producer_id,
-        .producer_epoch = from->epoch,
-        .base_sequence = from->first_sequence,
-    };
     if (partition->state == MILL_LOG_OPENING) {
         /* A batch without a time counts as written now: state is kept too long, never too short. */
         int64_t written = from->timestamp >= 0 ? from->timestamp : partition->log->now.wall_ms;
-        mill_log_producer_note(partition, &batch, written);
+        bool noted = mill_log_producer_restore(partition, from, written);
+        MILL_UNUSED(
+            noted); /* a producer without state starts anew; its transaction is told apart */
+    }
+}
+
+static void take_txn(struct mill_partition *partition, const struct mill_link_txn *from)
+{
+    if (partition->state != MILL_LOG_OPENING) {
+        return;
+    }
+    if (from->last_offset >= 0) {
+        mill_log_aborted_add(partition, from->producer_id, from->first_offset, from->last_offset);
+    } else if (!mill_log_txn_restore(partition, from)) {
+        partition->txns_lost = true;
     }
 }
 
@@ -254,7 +260,8 @@ static void take_opened(struct mill_partition *partition, const struct mill_link
     if (partition->state != MILL_LOG_OPENING) {
         return; /* deleted meanwhile */
     }
-    if (from->status < 0) {
+    if (from->status < 0 || partition->txns_lost) {
+        /* Without its open transactions readers would be shown what was not committed. */
         partition->state = MILL_LOG_FAILED;
         log->config.events->state(log->config.context, partition, false);
         return;
@@ -266,7 +273,9 @@ static void take_opened(struct mill_partition *partition, const struct mill_link
     partition->synced_offset = from->end_offset;
     partition->high_watermark = from->end_offset;
     partition->sync_wanted = from->end_offset;
+    partition->aborted_from = MILL_MAX(partition->aborted_from, from->aborted_end);
     partition->full = from->full;
+    mill_log_stable_update(partition);
     partition->epochs_count = MILL_MIN(from->epochs_count, (uint32_t)MILL_LINK_EPOCHS_MAX);
     memcpy(partition->epochs, from->epochs, sizeof(partition->epochs));
     partition->state = MILL_LOG_SERVING;
@@ -482,6 +491,10 @@ static void take_one(struct mill_log *log, uint32_t kind, const void *message)
         take_time(log, message);
         return;
     }
+    if (kind == MILL_LINK_ABORTED_DONE) {
+        mill_log_ask_take(log, partition, message);
+        return;
+    }
     if (kind == MILL_LINK_INSPECTED) {
         mill_log_parked_take(log, message);
         return;
@@ -496,6 +509,9 @@ static void take_one(struct mill_log *log, uint32_t kind, const void *message)
     switch (kind) {
     case MILL_LINK_PRODUCER:
         take_producer(partition, message);
+        break;
+    case MILL_LINK_TXN:
+        take_txn(partition, message);
         break;
     case MILL_LINK_OPENED:
         take_opened(partition, message);
@@ -543,6 +559,7 @@ uint32_t mill_log_take(struct mill_log *log)
     uint32_t size;
     const void *message;
     time_expire(log);
+    mill_log_asks_expire(log);
     while (work < MILL_LOG_STEP_WORK &&
            (message = mill_ring_next(&log->config.store_in, &kind, &size)) != NULL) {
         take_one(log, kind, message);

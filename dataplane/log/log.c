@@ -33,6 +33,8 @@ uint64_t mill_log_memory_bytes(const struct mill_log_limits *limits, uint32_t ar
     bytes += (uint64_t)buckets_for(limits->partitions_max) * sizeof(uint32_t);
     bytes += (uint64_t)limits->producers_max * sizeof(struct log_producer);
     bytes += (uint64_t)buckets_for(limits->producers_max) * sizeof(uint32_t);
+    bytes += (uint64_t)limits->transactions_max * sizeof(struct log_txn);
+    bytes += (uint64_t)limits->aborted_max * sizeof(struct log_aborted);
     bytes += (uint64_t)arena_units * (sizeof(struct log_extent) + sizeof(struct log_unit));
     return bytes;
 }
@@ -54,6 +56,9 @@ int mill_log_create(const struct mill_log_config *config, struct mill_log **ret_
     log->extents = calloc(units, sizeof(log->extents[0]));
     log->units = calloc(units, sizeof(log->units[0]));
     int r = mill_log_producers_init(&log->producers, MILL_MAX(config->limits.producers_max, 1u));
+    r = r < 0 ? r
+              : mill_log_txns_init(&log->txns, MILL_MAX(config->limits.transactions_max, 1u),
+                                   MILL_MAX(config->limits.aborted_max, 1u));
     if (r < 0 || !log->partitions || !log->buckets || !log->extents || !log->units) {
         mill_log_destroy(log);
         return -ENOMEM;
@@ -75,6 +80,7 @@ void mill_log_destroy(struct mill_log *log)
         return;
     }
     mill_log_producers_fini(&log->producers);
+    mill_log_txns_fini(&log->txns);
     free(log->partitions);
     free(log->buckets);
     free(log->extents);
@@ -141,6 +147,10 @@ static struct mill_partition *slot_take(struct mill_log *log)
         .hint = MILL_LOG_NONE,
         .post = MILL_LOG_NONE,
         .producers = MILL_LOG_NONE,
+        .txn_first = MILL_LOG_NONE,
+        .txn_last = MILL_LOG_NONE,
+        .txn_ended = MILL_LOG_NONE,
+        .txn_ended_last = MILL_LOG_NONE,
         .parked_first = MILL_LOG_NONE,
         .parked_last = MILL_LOG_NONE,
         .cold_failed = -1,
@@ -201,6 +211,7 @@ void mill_log_delete(struct mill_partition *partition)
     partition->state = MILL_LOG_DELETING;
     partition->delete_wanted = true;
     mill_log_producers_drop(partition);
+    mill_log_txns_drop(partition);
     mill_log_todo(partition);
 }
 
@@ -259,6 +270,7 @@ void mill_log_advance(struct mill_partition *partition)
     if (partition->high_watermark == partition->end_offset) {
         partition->stream_ready = partition->stream_end;
     }
+    mill_log_stable_update(partition);
     if (partition->watch_data || partition->watch_flush) {
         partition->check_watches = true;
         mill_log_todo(partition);
@@ -338,7 +350,7 @@ static bool all_done(const struct mill_log *log, bool but_failed)
             return false;
         }
     }
-    return log->cold_under_way == 0 && log->parked_count == 0;
+    return log->cold_under_way == 0 && log->parked_count == 0 && log->asks_used == 0;
 }
 
 bool mill_log_idle(const struct mill_log *log)
@@ -391,6 +403,10 @@ int64_t mill_partition_end(const struct mill_partition *partition)
 int64_t mill_partition_high_watermark(const struct mill_partition *partition)
 {
     return partition->high_watermark;
+}
+int64_t mill_partition_stable(const struct mill_partition *partition)
+{
+    return partition->stable_offset;
 }
 void mill_partition_user_set(struct mill_partition *partition, void *user)
 {

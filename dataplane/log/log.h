@@ -29,8 +29,9 @@ enum {
     MILL_LOG_PRODUCER_BATCHES = 5, /* duplicates are known this far back (KIP-98) */
     MILL_LOG_NAME_MAX = 249,
     MILL_LOG_MESSAGE_BYTES = 160,
-    MILL_LOG_CODEC_ANY = 255, /* compression.type=producer: as it came */
-    MILL_LOG_PARKED_MAX = 64, /* appends that wait for the store to look inside, per core */
+    MILL_LOG_CODEC_ANY = 255,    /* compression.type=producer: as it came */
+    MILL_LOG_ABORTED_BYTES = 16, /* of one aborted transaction in a list: id, first offset */
+    MILL_LOG_PARKED_MAX = 64,    /* appends that wait for the store to look inside, per core */
 };
 
 /* What the log needs to know of a topic; the core copies it from the map and updates it on change.
@@ -60,8 +61,10 @@ struct mill_log_settings {
 };
 
 struct mill_log_limits {
-    uint32_t partitions_max; /* of this core */
-    uint32_t producers_max;  /* producer states over all partitions; least recent goes first */
+    uint32_t partitions_max;   /* of this core */
+    uint32_t producers_max;    /* producer states over all partitions; least recent goes first */
+    uint32_t transactions_max; /* open ones over all partitions: beyond, a new one is refused */
+    uint32_t aborted_max;      /* aborted ones in memory; older ones are looked up in the files */
     uint32_t watches_max;
     uint64_t dirty_max_bytes; /* this core's share of log.dirty.max.mb */
     uint64_t memory_bytes;    /* this core's share of the arena: above it, what is written gives way
@@ -95,7 +98,8 @@ struct mill_log_watch {
     struct mill_partition *partition; /* NULL when not on a list */
     int64_t offset;                   /* fires when data at or above it is readable ... */
     uint32_t bytes_needed;            /* ... of at least this size */
-    uint32_t reason;                  /* enum mill_log_watch_reason, set when fired */
+    bool committed;  /* ... below the last stable offset: set before mill_log_watch_data */
+    uint32_t reason; /* enum mill_log_watch_reason, set when fired */
     void *user;
     struct mill_log_watch **head; /* the log's own: list it is on ... */
     uint64_t target_bytes;        /* ... position in the partition's byte stream it waits for ... */
@@ -156,6 +160,7 @@ int32_t mill_partition_epoch(const struct mill_partition *partition);
 int64_t mill_partition_start(const struct mill_partition *partition); /* log start offset */
 int64_t mill_partition_end(const struct mill_partition *partition);   /* log end offset */
 int64_t mill_partition_high_watermark(const struct mill_partition *partition);
+int64_t mill_partition_stable(const struct mill_partition *partition); /* last stable offset */
 void mill_partition_user_set(struct mill_partition *partition, void *user);
 void *mill_partition_user(const struct mill_partition *partition);
 
@@ -178,7 +183,8 @@ struct mill_append {
     int16_t api_version; /* of Produce: zstd needs 7 */
     int16_t acks;
     bool transactional_id; /* the request names one */
-    bool internal_client;  /* control's own appends: control batches and markers allowed */
+    bool txn_verified;     /* the coordinator says: the partition is part of that transaction */
+    bool internal_client;  /* control's own appends: no sequences are needed */
 };
 
 struct mill_append_result {
@@ -206,6 +212,21 @@ int mill_log_append(struct mill_partition *partition, const struct mill_append *
                     struct mill_now now, struct mill_log_watch *watch,
                     struct mill_append_result *ret_result) MILL_WARN_UNUSED;
 
+struct mill_marker_append {
+    struct mill_marker marker;
+    int64_t producer_id;
+    int16_t producer_epoch;
+};
+
+/* Appends the marker that ends a transaction in this partition (a control batch, which no client
+ * may send). Without an open transaction of the producer it is appended all the same, as a repeated
+ * one is, and ends nothing. ret: 0 result is final (INVALID_PRODUCER_EPOCH,
+ * TRANSACTION_COORDINATOR_ FENCED: a newer epoch was seen); -EAGAIN no memory, or appends wait for
+ * a worker: nothing changed, call again later. */
+int mill_log_append_marker(struct mill_partition *partition,
+                           const struct mill_marker_append *marker, struct mill_now now,
+                           struct mill_append_result *ret_result) MILL_WARN_UNUSED;
+
 /* The result of a parked append is no longer wanted; it is appended all the same, as any request
  * that was received whole. No effect on a watch that is not of one. */
 void mill_log_abandon(struct mill_log *log, struct mill_log_watch *watch);
@@ -224,13 +245,17 @@ struct mill_read {
     int32_t current_epoch; /* -1: no check; else FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH */
     int32_t last_epoch;    /* last_fetched_epoch, -1 none: diverging answer */
     uint32_t refs_max;     /* at most MILL_LOG_REFS_MAX */
+    bool committed;        /* below the last stable offset, with the list of aborted ones */
 };
 
 struct mill_read_result {
     enum mill_kerr error;
-    int64_t high_watermark; /* -1 on error */
-    int64_t start_offset;   /* -1 on error */
-    uint32_t bytes;         /* sum of refs: whole batches from the one that contains offset */
+    int64_t high_watermark;  /* -1 on error */
+    int64_t stable_offset;   /* last stable offset, -1 on error */
+    int64_t start_offset;    /* -1 on error */
+    struct mill_ref aborted; /* committed: MILL_LOG_ABORTED_BYTES each, as on the wire; size 0
+                                none. Its extent is the caller's to free */
+    uint32_t bytes;          /* sum of refs: whole batches from the one that contains offset */
     uint32_t refs_count;
     int32_t diverging_epoch; /* -1: none */
     int64_t diverging_end;
@@ -263,10 +288,11 @@ struct mill_time_result {
 };
 
 /* First record with a timestamp at or above time_ms; MILL_TIME_MAX asks for the record with the
- * greatest one. Inside a compressed batch a worker decompresses with bounded output. ret: 0 final,
- * -EINPROGRESS call again after `watch` fired. */
+ * greatest one. committed: what is not below the last stable offset is no match. Inside a
+ * compressed batch a worker decompresses with bounded output. ret: 0 final, -EINPROGRESS call again
+ * after `watch` fired. */
 #define MILL_TIME_MAX INT64_MIN
-int mill_log_find_time(struct mill_partition *partition, int64_t time_ms,
+int mill_log_find_time(struct mill_partition *partition, int64_t time_ms, bool committed,
                        struct mill_log_watch *watch,
                        struct mill_time_result *ret_result) MILL_WARN_UNUSED;
 
@@ -314,6 +340,8 @@ struct mill_log_stats {
     uint64_t cold_reads;
     uint64_t producers;
     uint64_t producers_evicted;
+    uint64_t transactions; /* open, or ended above the high watermark */
+    uint64_t transactions_full;
     uint64_t watches;
     struct mill_log_clean_stats clean;
 };

@@ -23,6 +23,9 @@ enum {
     MILL_LOG_TIME_MAX = 64, /* time look-ups under way or not yet fetched */
     MILL_LOG_STEP_WORK = 256,
     MILL_LOG_EVICT_TRIES = 64,
+    MILL_LOG_ASKS_MAX = 32,       /* look-ups of aborted transactions in the files */
+    MILL_LOG_ABORTED_MAX = 4096,  /* of the ring of a core: half of what fits such a look-up */
+    MILL_LOG_OLD_BYTES = 1 << 20, /* of one read that needs such a look-up */
 };
 
 #define MILL_LOG_NONE    UINT32_MAX
@@ -72,6 +75,8 @@ struct log_producer {
     uint32_t newer;
     uint32_t mine_next; /* of the same partition */
     uint32_t mine_prev;
+    uint32_t txn;              /* its open transaction, MILL_LOG_NONE none: then it is not aged */
+    int32_t coordinator_epoch; /* of its last marker, -1 none */
     int16_t epoch;
     uint8_t count; /* of batches */
     uint8_t first; /* oldest in the ring */
@@ -90,6 +95,34 @@ struct log_producers {
     uint64_t key[2];
 };
 
+struct log_txn {
+    int64_t producer_id;
+    int64_t first_offset;
+    int64_t last_offset; /* of its marker, -1 open */
+    uint64_t stream_pos; /* of the partition's bytes, before its first batch */
+    uint32_t next;       /* by first offset, or the next free one */
+    uint32_t prev;
+    uint32_t ended_next; /* of those that ended, by last offset */
+};
+
+struct log_aborted {
+    int64_t producer_id;
+    int64_t first_offset;
+    int64_t last_offset; /* of its marker */
+    uint64_t older;      /* serial of the partition's one before, 0 none */
+    uint32_t slot;
+    uint32_t generation;
+};
+
+struct log_txns {
+    struct log_txn *entries;
+    struct log_aborted *aborted; /* by serial modulo length */
+    uint32_t length;
+    uint32_t free_head;
+    uint32_t aborted_length;
+    uint64_t aborted_next; /* serial of the next */
+};
+
 struct mill_partition {
     struct mill_log *log;
     uint32_t slot;
@@ -103,12 +136,14 @@ struct mill_partition {
     int64_t start_offset;
     int64_t end_offset;
     int64_t high_watermark;
+    int64_t stable_offset; /* below: no transaction is open */
     int64_t written_offset;
     int64_t synced_offset;
     int64_t sync_wanted;    /* below: somebody wants it synced */
     int64_t trimmed_offset; /* the start that the store has recorded */
     uint64_t stream_end;    /* bytes appended since open */
     uint64_t stream_ready;  /* of these, below the high watermark */
+    uint64_t stream_stable; /* of these, below the last stable offset */
     uint64_t bytes_read;
     uint32_t row; /* the caller's */
     uint64_t order;
@@ -118,8 +153,14 @@ struct mill_partition {
     uint32_t hint;   /* extent of the last read */
     uint32_t post;   /* extent with the first bytes not yet posted, MILL_LOG_NONE none */
     uint32_t producers;
-    uint32_t cold_count;   /* cold reads under way */
-    uint32_t parked_first; /* appends that wait, oldest first, MILL_LOG_NONE none */
+    uint32_t txn_first; /* by first offset */
+    uint32_t txn_last;
+    uint32_t txn_ended; /* ended, marker not below the high watermark, oldest first */
+    uint32_t txn_ended_last;
+    uint64_t aborted_newest; /* serial, 0 none */
+    int64_t aborted_from;    /* markers below: the ring has forgotten some of their transactions */
+    uint32_t cold_count;     /* cold reads under way */
+    uint32_t parked_first;   /* appends that wait, oldest first, MILL_LOG_NONE none */
     uint32_t parked_last;
     uint64_t used_ns;
     uint64_t unsynced_ns; /* when the oldest unsynced append came, 0 none */
@@ -144,7 +185,8 @@ struct mill_partition {
     bool gone;   /* its files are; waits for its extents' loans */
     bool write_under_way;
     bool check_watches;
-    bool full; /* its disk is: appends are refused, the same bytes are tried again */
+    bool txns_lost; /* opening: the tables had no room for its open transactions */
+    bool full;      /* its disk is: appends are refused, the same bytes are tried again */
     uint8_t growth;
     struct mill_link_write write; /* the one under way */
     void *user;
@@ -159,6 +201,27 @@ struct log_cold {
     int64_t offset;
     int64_t limit_offset;
     bool posted;
+};
+
+enum log_ask_state {
+    LOG_ASK_FREE,
+    LOG_ASK_WANTED,
+    LOG_ASK_POSTED, /* the store writes the extent */
+    LOG_ASK_DONE,
+};
+
+/* A look-up of aborted transactions in the files. */
+struct log_ask {
+    struct mill_partition *partition;
+    uint32_t generation;
+    enum log_ask_state state;
+    uint32_t extent;
+    uint32_t count;
+    int32_t status;
+    int64_t offset;       /* of the read */
+    int64_t end_offset;   /* the list is whole for data below */
+    int64_t known_offset; /* markers below were in the files */
+    uint64_t done_ns;
 };
 
 enum log_time_state {
@@ -205,6 +268,8 @@ struct log_parked {
     uint32_t next;                /* the partition's next younger one */
     enum log_parked_state state;
     uint32_t extent;
+    bool internal_client;
+    bool txn_verified;
     struct log_check check; /* of the header, then of the store's look */
     struct mill_append_result result;
 };
@@ -221,6 +286,8 @@ struct mill_log {
     struct log_extent *extents; /* by first unit */
     struct log_unit *units;
     struct log_producers producers;
+    struct log_txns txns;
+    struct log_ask asks[MILL_LOG_ASKS_MAX];
     struct log_cold cold[MILL_LOG_COLD_MAX];
     struct log_time time[MILL_LOG_TIME_MAX];
     struct log_parked parked[MILL_LOG_PARKED_MAX];
@@ -232,6 +299,7 @@ struct mill_log {
     uint64_t sweep_at_ns;
     uint64_t sync_at_ns;
     uint32_t cold_under_way;
+    uint32_t asks_used;      /* slots that are not free */
     uint32_t time_under_way; /* wanted or posted */
     uint32_t time_used;      /* slots that are not free */
     uint32_t parked_count;   /* in queues: neither free nor done */
@@ -305,20 +373,76 @@ enum log_sequence {
     LOG_SEQUENCE_DUPLICATE,
     LOG_SEQUENCE_WRONG,
     LOG_SEQUENCE_OLD_EPOCH,
+    LOG_SEQUENCE_NO_TRANSACTION, /* nobody vouches for the transaction that it would begin */
+    LOG_SEQUENCE_IN_TRANSACTION, /* plain, while a transaction of the producer is open */
+    LOG_SEQUENCE_FULL,           /* no room for its producer or its transaction */
 };
 
 int mill_log_producers_init(struct log_producers *producers, uint32_t length) MILL_WARN_UNUSED;
 void mill_log_producers_fini(struct log_producers *producers);
 /* What a batch of a client is; ret_batch is the earlier one of a duplicate. */
 enum log_sequence mill_log_producer_check(const struct mill_partition *partition,
+                                          const struct mill_append *append,
                                           const struct mill_batch *batch,
                                           const struct log_producer_batch **ret_batch);
-/* Notes an appended batch (base_offset assigned). */
+/* Notes an appended batch (base_offset assigned); a transactional one begins a transaction when
+ * none is open. stream_pos: of the partition's bytes, before it. */
 void mill_log_producer_note(struct mill_partition *partition, const struct mill_batch *batch,
-                            int64_t written_ms);
+                            uint64_t stream_pos, int64_t written_ms);
+/* What a marker is, NONE: it may be appended. ret_aborts: it ends an open transaction as aborted.
+ */
+enum mill_kerr mill_log_marker_check(const struct mill_partition *partition,
+                                     const struct mill_marker_append *marker, bool *ret_aborts);
+/* Notes an appended marker: it ends the producer's open transaction, if there is one. */
+void mill_log_marker_note(struct mill_partition *partition, const struct mill_batch *batch,
+                          const struct mill_marker *marker, int64_t written_ms);
+/* Opening: what the store knows. false: no room. */
+bool mill_log_producer_restore(struct mill_partition *partition,
+                               const struct mill_link_producer *from, int64_t written_ms);
+bool mill_log_txn_restore(struct mill_partition *partition, const struct mill_link_txn *from);
 void mill_log_producers_drop(struct mill_partition *partition);
 /* Looks at a few entries and forgets expired ones. */
 void mill_log_producers_sweep(struct mill_log *log);
+
+/* --- txn.c --------------------------------------------------------------------------------------
+ */
+
+int mill_log_txns_init(struct log_txns *txns, uint32_t length,
+                       uint32_t aborted_length) MILL_WARN_UNUSED;
+void mill_log_txns_fini(struct log_txns *txns);
+/* Recomputes the last stable offset after the watermark, the start or a transaction changed. */
+void mill_log_stable_update(struct mill_partition *partition);
+bool mill_log_txn_room(const struct mill_log *log);
+/* ret: its number; there was room. */
+uint32_t mill_log_txn_begin(struct mill_partition *partition, int64_t producer_id,
+                            int64_t first_offset, uint64_t stream_pos);
+/* Its marker is at last_offset. aborted: there was room in the ring. */
+void mill_log_txn_end(struct mill_partition *partition, uint32_t number, int64_t last_offset,
+                      bool aborted);
+void mill_log_txns_drop(struct mill_partition *partition);
+/* False while the ring's oldest entry is not in the files yet. */
+bool mill_log_aborted_room(struct mill_log *log);
+void mill_log_aborted_add(struct mill_partition *partition, int64_t producer_id,
+                          int64_t first_offset, int64_t last_offset);
+/* NULL: it was overwritten, or serial is 0. */
+const struct log_aborted *mill_log_aborted_at(const struct mill_log *log, uint64_t serial);
+
+/* --- aborted.c ----------------------------------------------------------------------------------
+ */
+
+/* The aborted transactions that end at or above offset and begin below end; size 0 of ret_list:
+ * none. ret: 0 (the list's extent is the caller's to free), -EINPROGRESS the store was asked, watch
+ * fires; -EAGAIN no memory; -EIO it cannot be known. */
+int mill_log_aborted_list(struct mill_partition *partition, int64_t offset, int64_t end,
+                          struct mill_log_watch *watch, struct mill_ref *ret_list) MILL_WARN_UNUSED;
+/* A look-up of that read, whatever its state, or NULL. */
+struct log_ask *mill_log_ask_find(const struct mill_partition *partition, int64_t offset);
+bool mill_log_asks_post(struct mill_partition *partition);
+/* partition NULL: it is gone. */
+void mill_log_ask_take(struct mill_log *log, struct mill_partition *partition,
+                       const struct mill_link_aborted_done *from);
+/* Look-ups whose caller never came back must not keep their extent. */
+void mill_log_asks_expire(struct mill_log *log);
 
 /* --- append.c -----------------------------------------------------------------------------------
  */

@@ -114,7 +114,9 @@ static void forget(struct mill_log *log, struct log_producer *entry)
         link = &producers->entries[*link].hash_next;
     }
     *link = entry->hash_next;
-    age_remove(producers, entry);
+    if (entry->txn == MILL_LOG_NONE) {
+        age_remove(producers, entry);
+    }
     if (entry->mine_prev == MILL_LOG_NONE) {
         log->partitions[entry->partition].producers = entry->mine_next;
     } else {
@@ -129,10 +131,19 @@ static void forget(struct mill_log *log, struct log_producer *entry)
     log->stats.producers--;
 }
 
+/* Every producer of the table has a transaction open, which must not be forgotten. */
+static bool is_full(const struct log_producers *producers)
+{
+    return producers->free_head == MILL_LOG_NONE && producers->oldest == MILL_LOG_NONE;
+}
+
 static struct log_producer *make(struct mill_partition *partition, int64_t id)
 {
     struct mill_log *log = partition->log;
     struct log_producers *producers = &log->producers;
+    if (is_full(producers)) {
+        return NULL;
+    }
     if (producers->free_head == MILL_LOG_NONE) {
         log->stats.producers_evicted++;
         forget(log, &producers->entries[producers->oldest]);
@@ -147,6 +158,8 @@ static struct log_producer *make(struct mill_partition *partition, int64_t id)
         .hash_next = *bucket,
         .mine_next = partition->producers,
         .mine_prev = MILL_LOG_NONE,
+        .txn = MILL_LOG_NONE,
+        .coordinator_epoch = -1,
         .epoch = -1,
     };
     *bucket = number;
@@ -170,65 +183,201 @@ static const struct log_producer_batch *batch_at(const struct log_producer *entr
     return &entry->batches[(entry->first + nth) % MILL_LOG_PRODUCER_BATCHES];
 }
 
-enum log_sequence mill_log_producer_check(const struct mill_partition *partition,
-                                          const struct mill_batch *batch,
-                                          const struct log_producer_batch **ret_batch)
+/* The batch among the known ones that this one repeats, or NULL. */
+static const struct log_producer_batch *repeated(const struct log_producer *entry,
+                                                 const struct mill_batch *batch)
 {
-    const struct log_producer *entry = find(partition, batch->producer_id);
-    if (!entry || entry->count == 0) {
-        return LOG_SEQUENCE_NEXT; /* no state: any sequence is accepted */
-    }
-    int32_t first = batch->base_sequence;
-    int32_t last = sequence_add(first, batch->last_offset_delta);
-    if (batch->producer_epoch == entry->epoch) {
-        for (uint32_t i = 0; i < entry->count; i++) {
-            const struct log_producer_batch *known = batch_at(entry, i);
-            if (known->first_sequence == first && known->last_sequence == last) {
-                *ret_batch = known;
-                return LOG_SEQUENCE_DUPLICATE;
-            }
+    int32_t last = sequence_add(batch->base_sequence, batch->last_offset_delta);
+    for (uint32_t i = 0; batch->producer_epoch == entry->epoch && i < entry->count; i++) {
+        const struct log_producer_batch *known = batch_at(entry, i);
+        if (known->first_sequence == batch->base_sequence && known->last_sequence == last) {
+            return known;
         }
+    }
+    return NULL;
+}
+
+/* Epoch and sequence against what is known; a producer without state may begin anywhere. */
+static enum log_sequence sequence_check(const struct log_producer *entry,
+                                        const struct mill_batch *batch, bool sequenced)
+{
+    int32_t first = batch->base_sequence;
+    if (!entry) {
+        return LOG_SEQUENCE_NEXT;
     }
     if (batch->producer_epoch < entry->epoch) {
         return LOG_SEQUENCE_OLD_EPOCH;
     }
-    if (batch->producer_epoch > entry->epoch) {
+    if (!sequenced) {
+        return LOG_SEQUENCE_NEXT;
+    }
+    if (batch->producer_epoch > entry->epoch || entry->count == 0) {
         return first == 0 ? LOG_SEQUENCE_NEXT : LOG_SEQUENCE_WRONG;
     }
     int32_t known_last = batch_at(entry, entry->count - 1u)->last_sequence;
     return first == sequence_add(known_last, 1) ? LOG_SEQUENCE_NEXT : LOG_SEQUENCE_WRONG;
 }
 
-void mill_log_producer_note(struct mill_partition *partition, const struct mill_batch *batch,
-                            int64_t written_ms)
+enum log_sequence mill_log_producer_check(const struct mill_partition *partition,
+                                          const struct mill_append *append,
+                                          const struct mill_batch *batch,
+                                          const struct log_producer_batch **ret_batch)
+{
+    const struct mill_log *log = partition->log;
+    const struct log_producer *entry = find(partition, batch->producer_id);
+    bool transactional = (batch->attributes & MILL_BATCH_TRANSACTIONAL) != 0;
+    bool open = entry && entry->txn != MILL_LOG_NONE;
+    bool sequenced = batch->base_sequence >= 0;
+    if (entry && sequenced && (*ret_batch = repeated(entry, batch)) != NULL) {
+        return LOG_SEQUENCE_DUPLICATE;
+    }
+    bool vouched = append->internal_client || append->txn_verified ||
+                   (open && entry->epoch == batch->producer_epoch);
+#ifdef MILL_MUTANT_LOG_TXN_UNVERIFIED
+    vouched = true;
+#endif
+    if (transactional && !vouched) {
+        return LOG_SEQUENCE_NO_TRANSACTION;
+    }
+    enum log_sequence sequence = sequence_check(entry, batch, sequenced);
+    if (sequence != LOG_SEQUENCE_NEXT) {
+        return sequence;
+    }
+    if (open && !transactional) {
+        return LOG_SEQUENCE_IN_TRANSACTION;
+    }
+    bool room =
+        (entry || !is_full(&log->producers)) && (open || !transactional || mill_log_txn_room(log));
+    return room ? LOG_SEQUENCE_NEXT : LOG_SEQUENCE_FULL;
+}
+
+/* The producer's entry, as the newest of all, with this epoch. ret: NULL no room. */
+static struct log_producer *entry_use(struct mill_partition *partition, int64_t id, int16_t epoch)
 {
     struct log_producers *producers = &partition->log->producers;
-    struct log_producer *entry = find(partition, batch->producer_id);
+    struct log_producer *entry = find(partition, id);
     if (!entry) {
-        entry = make(partition, batch->producer_id);
-    } else {
+        entry = make(partition, id);
+    } else if (entry->txn == MILL_LOG_NONE) {
         age_remove(producers, entry);
         age_newest(producers, entry);
     }
-    if (entry->epoch != batch->producer_epoch) {
-        entry->epoch = batch->producer_epoch;
+    if (entry && entry->epoch != epoch) {
+        entry->epoch = epoch;
         entry->count = 0;
         entry->first = 0;
     }
+    return entry;
+}
+
+static void batch_add(struct log_producer *entry, const struct log_producer_batch *batch)
+{
     if (entry->count == MILL_LOG_PRODUCER_BATCHES) {
         entry->first = (uint8_t)((entry->first + 1) % MILL_LOG_PRODUCER_BATCHES);
         entry->count--;
     }
     uint32_t index = (uint32_t)(entry->first + entry->count) % MILL_LOG_PRODUCER_BATCHES;
-    entry->batches[index] = (struct log_producer_batch){
-        .base_offset = batch->base_offset,
-        .last_offset = mill_batch_last_offset(batch),
-        .timestamp = batch->max_timestamp,
-        .first_sequence = batch->base_sequence,
-        .last_sequence = sequence_add(batch->base_sequence, batch->last_offset_delta),
-    };
+    entry->batches[index] = *batch;
     entry->count++;
+}
+
+/* An entry with an open transaction is in no order of age: it cannot be given up. */
+static void txn_open(struct mill_partition *partition, struct log_producer *entry,
+                     int64_t first_offset, uint64_t stream_pos)
+{
+    age_remove(&partition->log->producers, entry);
+    entry->txn = mill_log_txn_begin(partition, entry->producer_id, first_offset, stream_pos);
+}
+
+void mill_log_producer_note(struct mill_partition *partition, const struct mill_batch *batch,
+                            uint64_t stream_pos, int64_t written_ms)
+{
+    struct log_producer *entry = entry_use(partition, batch->producer_id, batch->producer_epoch);
+    MILL_ASSERT(entry != NULL); /* the check had found room */
+    if (batch->base_sequence >= 0) {
+        struct log_producer_batch noted = {
+            .base_offset = batch->base_offset,
+            .last_offset = mill_batch_last_offset(batch),
+            .timestamp = batch->max_timestamp,
+            .first_sequence = batch->base_sequence,
+            .last_sequence = sequence_add(batch->base_sequence, batch->last_offset_delta),
+        };
+        batch_add(entry, &noted);
+    }
     entry->written_ms = written_ms;
+    if ((batch->attributes & MILL_BATCH_TRANSACTIONAL) && entry->txn == MILL_LOG_NONE) {
+        txn_open(partition, entry, batch->base_offset, stream_pos);
+    }
+}
+
+enum mill_kerr mill_log_marker_check(const struct mill_partition *partition,
+                                     const struct mill_marker_append *marker, bool *ret_aborts)
+{
+    const struct log_producer *entry = find(partition, marker->producer_id);
+    *ret_aborts = entry && entry->txn != MILL_LOG_NONE && marker->marker.type == MILL_MARKER_ABORT;
+    if (!entry) {
+        return is_full(&partition->log->producers) ? MILL_KERR_KAFKA_STORAGE_ERROR : MILL_KERR_NONE;
+    }
+#ifdef MILL_MUTANT_LOG_MARKER_UNFENCED
+    return MILL_KERR_NONE;
+#endif
+    if (marker->producer_epoch < entry->epoch) {
+        return MILL_KERR_INVALID_PRODUCER_EPOCH;
+    }
+    return marker->marker.coordinator_epoch < entry->coordinator_epoch
+               ? MILL_KERR_TRANSACTION_COORDINATOR_FENCED
+               : MILL_KERR_NONE;
+}
+
+void mill_log_marker_note(struct mill_partition *partition, const struct mill_batch *batch,
+                          const struct mill_marker *marker, int64_t written_ms)
+{
+    struct log_producer *entry = entry_use(partition, batch->producer_id, batch->producer_epoch);
+    MILL_ASSERT(entry != NULL);
+    entry->coordinator_epoch = marker->coordinator_epoch;
+    entry->written_ms = written_ms;
+    if (entry->txn != MILL_LOG_NONE) {
+        mill_log_txn_end(partition, entry->txn, batch->base_offset,
+                         marker->type == MILL_MARKER_ABORT);
+        entry->txn = MILL_LOG_NONE;
+        age_newest(&partition->log->producers, entry);
+    }
+}
+
+/* --- opening ---------------------------------------------------------------------------------- */
+
+bool mill_log_producer_restore(struct mill_partition *partition,
+                               const struct mill_link_producer *from, int64_t written_ms)
+{
+    struct log_producer *entry = entry_use(partition, from->producer_id, from->epoch);
+    if (!entry) {
+        return false;
+    }
+    if (from->first_sequence >= 0) {
+        int32_t delta = (int32_t)(from->last_offset - from->base_offset);
+        struct log_producer_batch batch = {
+            .base_offset = from->base_offset,
+            .last_offset = from->last_offset,
+            .timestamp = from->timestamp,
+            .first_sequence = from->first_sequence,
+            .last_sequence = sequence_add(from->first_sequence, delta),
+        };
+        batch_add(entry, &batch);
+    }
+    entry->coordinator_epoch = from->coordinator_epoch;
+    entry->written_ms = written_ms;
+    return true;
+}
+
+bool mill_log_txn_restore(struct mill_partition *partition, const struct mill_link_txn *from)
+{
+    struct log_producer *entry = find(partition, from->producer_id);
+    if (!entry || !mill_log_txn_room(partition->log)) {
+        return false;
+    }
+    /* Before all bytes that this process counts. */
+    txn_open(partition, entry, from->first_offset, 0);
+    return true;
 }
 
 void mill_log_producers_drop(struct mill_partition *partition)
@@ -246,7 +395,7 @@ void mill_log_producers_sweep(struct mill_log *log)
     for (uint32_t i = 0; i < SWEEP_ENTRIES && i < producers->length; i++) {
         struct log_producer *entry = &producers->entries[producers->sweep];
         producers->sweep = (producers->sweep + 1) % producers->length;
-        if (entry->producer_id >= 0 && entry->written_ms < expired) {
+        if (entry->producer_id >= 0 && entry->written_ms < expired && entry->txn == MILL_LOG_NONE) {
             forget(log, entry);
         }
     }

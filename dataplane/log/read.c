@@ -5,19 +5,28 @@
 
 #include <errno.h>
 
-/* Adds whole batches of one extent from pos on, below the high watermark, within bytes_max.
- * ret: false when reading stops here. */
+/* How far a read goes: no batch that reaches limit_offset. end_offset: after the last one taken. */
+struct span {
+    int64_t limit_offset;
+    int64_t end_offset;
+    uint32_t bytes_max;
+};
+
+/* Adds whole batches of one extent from pos on, below the limit, within bytes_max. ret: false when
+ * reading stops here. */
 static bool take_batches(struct mill_partition *partition, uint32_t extent, uint32_t pos,
-                         const struct mill_read *read, struct mill_read_result *result)
+                         const struct mill_read *read, struct span *span,
+                         struct mill_read_result *result)
 {
     struct mill_log *log = partition->log;
     struct log_extent *e = &log->extents[extent];
-    uint32_t room = read->bytes_max > result->bytes ? read->bytes_max - result->bytes : 0;
+    uint32_t room = span->bytes_max > result->bytes ? span->bytes_max - result->bytes : 0;
     uint32_t left = e->committed_bytes - pos;
     uint32_t size = 0;
-    bool whole = left <= room && e->end_offset <= partition->high_watermark;
+    bool whole = left <= room && e->end_offset <= span->limit_offset;
     if (whole) {
         size = left;
+        span->end_offset = e->end_offset;
     } else {
         const uint8_t *data = mill_extent_data(log->config.extents, extent) + pos;
         while (size < left) {
@@ -25,11 +34,12 @@ static bool take_batches(struct mill_partition *partition, uint32_t extent, uint
             mill_batch_read(data + size, &batch);
             uint32_t batch_size = mill_batch_size_bytes(&batch);
             bool first = result->bytes == 0 && size == 0 && read->first_whole;
-            if (mill_batch_last_offset(&batch) >= partition->high_watermark ||
+            if (mill_batch_last_offset(&batch) >= span->limit_offset ||
                 (!first && size + batch_size > room)) {
                 break;
             }
             size += batch_size;
+            span->end_offset = mill_batch_last_offset(&batch) + 1;
         }
     }
     if (size > 0) {
@@ -110,9 +120,39 @@ static bool may_read(struct mill_partition *partition, const struct mill_read *r
             result->diverging_end = end;
         }
     }
+    int64_t end = read->committed ? partition->stable_offset : partition->high_watermark;
     result->high_watermark = partition->high_watermark;
+    result->stable_offset = partition->stable_offset;
     result->start_offset = partition->start_offset;
-    return result->diverging_epoch < 0 && read->offset < partition->high_watermark;
+    return result->diverging_epoch < 0 && read->offset < end;
+}
+
+static void read_failed(struct mill_read_result *result)
+{
+    result->error = MILL_KERR_KAFKA_STORAGE_ERROR;
+    result->high_watermark = -1;
+    result->stable_offset = -1;
+    result->start_offset = -1;
+    result->bytes = 0;
+    result->refs_count = 0;
+}
+
+/* How far this read may go, and how much of it at once. */
+static struct span span_of(const struct mill_partition *partition, const struct mill_read *read)
+{
+    struct span span = {.limit_offset = partition->high_watermark, .bytes_max = read->bytes_max};
+    if (!read->committed) {
+        return span;
+    }
+    span.limit_offset = partition->stable_offset;
+    if (read->offset < partition->aborted_from) {
+        const struct log_ask *ask = mill_log_ask_find(partition, read->offset);
+        span.bytes_max = MILL_MIN(span.bytes_max, (uint32_t)MILL_LOG_OLD_BYTES);
+        if (ask && ask->state == LOG_ASK_DONE && ask->status == 0) {
+            span.limit_offset = MILL_MIN(span.limit_offset, ask->end_offset);
+        }
+    }
+    return span;
 }
 
 int mill_log_read(struct mill_partition *partition, const struct mill_read *read,
@@ -121,7 +161,9 @@ int mill_log_read(struct mill_partition *partition, const struct mill_read *read
     struct mill_log *log = partition->log;
     ret_result->error = MILL_KERR_NONE;
     ret_result->high_watermark = -1;
+    ret_result->stable_offset = -1;
     ret_result->start_offset = -1;
+    ret_result->aborted = (struct mill_ref){0};
     ret_result->bytes = 0;
     ret_result->refs_count = 0;
     ret_result->diverging_epoch = -1;
@@ -138,9 +180,7 @@ int mill_log_read(struct mill_partition *partition, const struct mill_read *read
     if (extent == MILL_LOG_NONE) {
         if (partition->cold_failed == read->offset) {
             partition->cold_failed = -1;
-            ret_result->error = MILL_KERR_KAFKA_STORAGE_ERROR;
-            ret_result->high_watermark = -1;
-            ret_result->start_offset = -1;
+            read_failed(ret_result);
             return 0;
         }
         if (next == MILL_LOG_NONE && mill_log_is_bare(partition, read->offset)) {
@@ -149,7 +189,8 @@ int mill_log_read(struct mill_partition *partition, const struct mill_read *read
         return read_cold(partition, read->offset, next, watch);
     }
     uint32_t pos = mill_log_extent_seek(log, extent, read->offset);
-    while (take_batches(partition, extent, pos, read, ret_result) &&
+    struct span span = span_of(partition, read);
+    while (take_batches(partition, extent, pos, read, &span, ret_result) &&
            ret_result->refs_count < refs_max) {
         int64_t end = log->extents[extent].end_offset;
         extent = log->extents[extent].next;
@@ -158,6 +199,15 @@ int mill_log_read(struct mill_partition *partition, const struct mill_read *read
             break;
         }
         pos = 0;
+    }
+    if (read->committed && ret_result->bytes > 0) {
+        int r = mill_log_aborted_list(partition, read->offset, span.end_offset, watch,
+                                      &ret_result->aborted);
+        if (r == -EIO) {
+            read_failed(ret_result);
+        } else if (r < 0) {
+            return r;
+        }
     }
     log->stats.bytes_out += ret_result->bytes;
     partition->bytes_read += ret_result->bytes;
@@ -182,20 +232,20 @@ static struct log_time *time_slot(struct mill_partition *partition, int64_t time
 }
 
 static void time_result(struct mill_partition *partition, const struct log_time *look,
-                        struct mill_time_result *result)
+                        int64_t end_offset, struct mill_time_result *result)
 {
     if (look->status < 0) {
         result->error = MILL_KERR_KAFKA_STORAGE_ERROR;
         return;
     }
-    if (look->offset >= 0 && look->offset < partition->high_watermark) {
+    if (look->offset >= 0 && look->offset < end_offset) {
         result->offset = look->offset;
         result->timestamp = look->timestamp;
         result->leader_epoch = mill_log_epoch_at(partition, look->offset);
     }
 }
 
-int mill_log_find_time(struct mill_partition *partition, int64_t time_ms,
+int mill_log_find_time(struct mill_partition *partition, int64_t time_ms, bool committed,
                        struct mill_log_watch *watch, struct mill_time_result *ret_result)
 {
     *ret_result = (struct mill_time_result){.offset = -1, .timestamp = -1, .leader_epoch = -1};
@@ -216,7 +266,8 @@ int mill_log_find_time(struct mill_partition *partition, int64_t time_ms,
         return -EAGAIN;
     }
     if (look->state == LOG_TIME_DONE) {
-        time_result(partition, look, ret_result);
+        time_result(partition, look,
+                    committed ? partition->stable_offset : partition->high_watermark, ret_result);
         mill_log_time_free(partition->log, look);
         return 0;
     }

@@ -69,16 +69,14 @@ static bool check_attributes(const struct mill_append *append, const struct mill
         refuse(check, MILL_KERR_INVALID_RECORD, "unknown compression codec");
     } else if (codec == MILL_CODEC_ZSTD && append->api_version < PRODUCE_ZSTD_VERSION) {
         refuse(check, MILL_KERR_UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7");
-    } else if ((batch->attributes & MILL_BATCH_CONTROL) && !append->internal_client) {
+    } else if (batch->attributes & MILL_BATCH_CONTROL) {
         refuse(check, MILL_KERR_INVALID_RECORD, "clients may not write control batches");
     } else if ((batch->attributes & MILL_BATCH_DELETE_HORIZON) && !append->internal_client) {
         refuse(check, MILL_KERR_INVALID_RECORD, "clients may not set a delete horizon");
-    } else if ((batch->attributes & MILL_BATCH_TRANSACTIONAL) && !append->internal_client) {
-        refuse(check,
-               append->transactional_id ? MILL_KERR_INVALID_TXN_STATE
-                                        : MILL_KERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-               append->transactional_id ? "the partition is not part of a transaction"
-                                        : "a transactional batch without a transactional id");
+    } else if ((batch->attributes & MILL_BATCH_TRANSACTIONAL) && !append->internal_client &&
+               !append->transactional_id) {
+        refuse(check, MILL_KERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+               "a transactional batch without a transactional id");
     }
     return check->error == MILL_KERR_NONE;
 }
@@ -90,9 +88,10 @@ static bool check_counts(const struct mill_append *append, const struct mill_bat
         refuse(check, MILL_KERR_INVALID_RECORD, "the base offset must be 0");
     } else if (batch->records_count <= 0 || batch->last_offset_delta != batch->records_count - 1) {
         refuse(check, MILL_KERR_INVALID_RECORD, "record count and last offset delta disagree");
-    } else if (batch->producer_id >= 0 && batch->base_sequence < 0 &&
-               !(batch->attributes & MILL_BATCH_CONTROL)) {
+    } else if (batch->producer_id >= 0 && batch->base_sequence < 0 && !append->internal_client) {
         refuse(check, MILL_KERR_INVALID_RECORD, "an idempotent batch without a sequence");
+    } else if (batch->producer_id < 0 && (batch->attributes & MILL_BATCH_TRANSACTIONAL)) {
+        refuse(check, MILL_KERR_INVALID_RECORD, "a transactional batch without a producer id");
     } else if (batch->producer_id >= 0 && batch->producer_epoch < 0) {
         refuse(check, MILL_KERR_INVALID_RECORD, "an idempotent batch without a producer epoch");
     }

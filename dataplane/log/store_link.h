@@ -3,13 +3,13 @@
  * store answers; a partition is named by its slot in the log and the slot's generation, so that an
  * answer for a partition that is gone is dropped.
  *
- *   log   OPEN  WRITE  EPOCHS  SETTINGS  READ  TIME  INSPECT  TRIM  DELETE  ->  store
- *   store PRODUCER* OPENED  WRITTEN  READ_DONE  TIME_DONE  INSPECTED  OLD  TRIMMED  GONE
- *         FAILED  CLEANED  ->  log
+ *   log   OPEN  WRITE  EPOCHS  SETTINGS  READ  TIME  INSPECT  TRIM  ABORTED  DELETE  ->  store
+ *   store PRODUCER* TXN* OPENED  WRITTEN  READ_DONE  TIME_DONE  INSPECTED  OLD  TRIMMED  GONE
+ *         ABORTED_DONE  FAILED  CLEANED  ->  log
  *
  * At most one WRITE per partition is under way: what is appended meanwhile goes with the next, so
  * that writes and syncs are grouped by themselves. The store reads extents in place: the log frees
- * none that a WRITE, READ or INSPECT names before its answer.
+ * none that a WRITE, READ, INSPECT or ABORTED names before its answer.
  */
 #ifndef MILL_DATAPLANE_STORE_LINK_H
 #define MILL_DATAPLANE_STORE_LINK_H
@@ -31,6 +31,7 @@ enum mill_link_kind {
     MILL_LINK_DELETE,
     MILL_LINK_INSPECT,
     MILL_LINK_TRIM,
+    MILL_LINK_ABORTED,
     MILL_LINK_PRODUCER = 32,
     MILL_LINK_OPENED,
     MILL_LINK_WRITTEN,
@@ -42,6 +43,8 @@ enum mill_link_kind {
     MILL_LINK_OLD,
     MILL_LINK_TRIMMED,
     MILL_LINK_CLEANED,
+    MILL_LINK_TXN,
+    MILL_LINK_ABORTED_DONE,
 };
 
 struct mill_link_head {
@@ -145,7 +148,29 @@ struct mill_link_inspected {
     const char *message; /* a literal */
 };
 
-/* One batch of a producer, oldest first, newest producers last; at most five per producer. */
+/* Fills extent with aborted transactions from .txnindex files: those whose marker lies at or above
+ * offset and that begin below end_offset; 16 bytes each (producer id, first offset; big endian), in
+ * the order of their markers. */
+struct mill_link_aborted {
+    struct mill_link_head head;
+    uint32_t request;
+    uint32_t extent;
+    uint32_t most; /* entries that fit */
+    int64_t offset;
+    int64_t end_offset;
+};
+
+struct mill_link_aborted_done {
+    struct mill_link_head head;
+    uint32_t request;
+    int32_t status; /* 0, -errno */
+    uint32_t count;
+    int64_t known_offset; /* markers below are in the files: of those nothing is missing ... */
+    int64_t end_offset;   /* ... for data below; the one asked for, or lower: more than fit */
+};
+
+/* One batch of a producer, oldest first, newest producers last; at most five per producer. One that
+ * is known by a marker only is told once, with first_sequence -1. */
 struct mill_link_producer {
     struct mill_link_head head;
     int64_t producer_id;
@@ -153,7 +178,17 @@ struct mill_link_producer {
     int64_t last_offset;
     int64_t timestamp;
     int32_t first_sequence;
+    int32_t coordinator_epoch;
     int16_t epoch;
+};
+
+/* A transaction: open, by first offset; or one that was aborted by a marker that is not in the
+ * files yet. After the producers. */
+struct mill_link_txn {
+    struct mill_link_head head;
+    int64_t producer_id;
+    int64_t first_offset;
+    int64_t last_offset; /* -1 open */
 };
 
 struct mill_link_opened {
@@ -162,6 +197,7 @@ struct mill_link_opened {
     bool full; /* what the last process could not write waits for space; WRITTEN ends that */
     int64_t start_offset;
     int64_t end_offset;
+    int64_t aborted_end; /* after the last marker that .txnindex files name, 0 none */
     uint32_t epochs_count;
     struct mill_link_epoch epochs[MILL_LINK_EPOCHS_MAX];
 };

@@ -9,6 +9,7 @@ static void start_move(struct mill_partition *partition, int64_t start_offset)
 {
     if (start_offset > partition->start_offset) {
         partition->start_offset = start_offset;
+        mill_log_stable_update(partition);
         partition->trim_wanted = true;
         mill_log_todo(partition);
     }

@@ -65,8 +65,9 @@ static uint64_t target_of(struct mill_partition *partition, int64_t offset, uint
 
 static bool data_ready(const struct mill_partition *partition, const struct mill_log_watch *watch)
 {
-    return partition->high_watermark > watch->offset &&
-           partition->stream_ready >= watch->target_bytes;
+    int64_t end = watch->committed ? partition->stable_offset : partition->high_watermark;
+    uint64_t ready = watch->committed ? partition->stream_stable : partition->stream_ready;
+    return end > watch->offset && ready >= watch->target_bytes;
 }
 
 void mill_log_watch_data(struct mill_partition *partition, struct mill_log_watch *watch,

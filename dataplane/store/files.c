@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const suffixes[STORE_FILE_KINDS] = {"log", "index", "timeindex"};
+static const char *const suffixes[STORE_FILE_KINDS] = {"log", "index", "timeindex", "txnindex"};
 
 int mill_store_files_init(struct mill_store *store)
 {
@@ -73,14 +73,31 @@ static struct store_file *slot_free(struct mill_store *store)
     return oldest;
 }
 
+/* The open file, or NULL. Numbers of a segment are copied while it is written: the slot that one
+ * names may have been given to another file meanwhile. */
+static struct store_file *slot_of(struct mill_store *store, const struct store_partition *partition,
+                                  const struct store_segment *segment, enum store_file_kind kind)
+{
+    if (segment->files[kind] < 0) {
+        return NULL;
+    }
+    struct store_file *slot = &store->files[segment->files[kind]];
+#ifdef MILL_MUTANT_STORE_SLOT_BELIEVED
+    return slot;
+#endif
+    bool same = slot->file >= 0 && slot->partition == partition &&
+                slot->segment == segment->base_offset && slot->kind == kind;
+    return same ? slot : NULL;
+}
+
 int mill_store_file(struct mill_store *store, struct store_partition *partition,
                     struct store_segment *segment, enum store_file_kind kind)
 {
     const struct mill_file_calls *files = store->calls;
-    if (segment->files[kind] >= 0) {
-        struct store_file *slot = &store->files[segment->files[kind]];
-        slot->used = ++store->uses;
-        return slot->file;
+    struct store_file *open = slot_of(store, partition, segment, kind);
+    if (open) {
+        open->used = ++store->uses;
+        return open->file;
     }
     char path[STORE_PATH_BYTES];
     mill_store_segment_path(partition, segment->base_offset, kind, path, sizeof(path));
@@ -99,13 +116,15 @@ int mill_store_file(struct mill_store *store, struct store_partition *partition,
     return file;
 }
 
-void mill_store_file_close(struct mill_store *store, struct store_segment *segment)
+void mill_store_file_close(struct mill_store *store, const struct store_partition *partition,
+                           struct store_segment *segment)
 {
     for (uint32_t kind = 0; kind < STORE_FILE_KINDS; kind++) {
-        if (segment->files[kind] >= 0) {
-            close_slot(store, &store->files[segment->files[kind]]);
-            segment->files[kind] = -1;
+        struct store_file *open = slot_of(store, partition, segment, (enum store_file_kind)kind);
+        if (open) {
+            close_slot(store, open);
         }
+        segment->files[kind] = -1;
     }
 }
 

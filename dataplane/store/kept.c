@@ -64,6 +64,24 @@ static const uint8_t *part_bytes(const struct mill_store *store, const struct mi
     return mill_ref_data(mill_arena_base(store->config.arena), &part->ref);
 }
 
+/* Notes one batch, and what a marker in it aborts: its .txnindex entry is written with it. */
+static int batch_begin(struct store_partition *partition, const struct mill_batch *batch,
+                       const uint8_t *bytes)
+{
+    struct store_aborted aborted;
+    if (mill_store_txn_aborts(&partition->producers, batch, bytes, &aborted)) {
+        struct store_aborted *grown =
+            realloc(partition->kept_aborted,
+                    (partition->kept_aborted_count + 1) * sizeof(partition->kept_aborted[0]));
+        if (!grown) {
+            return -ENOMEM;
+        }
+        partition->kept_aborted = grown;
+        grown[partition->kept_aborted_count++] = aborted;
+    }
+    return mill_store_batch_note(partition, batch, bytes);
+}
+
 /* Notes the batches of one part. What a try before had brought into the file, although it failed
  * later on, is passed by. ret: 0, -EIO it does not follow the file, -ENOMEM. */
 static int part_begin(struct mill_store *store, struct store_partition *partition,
@@ -80,7 +98,7 @@ static int part_begin(struct mill_store *store, struct store_partition *partitio
             continue;
         }
         int r = batch.base_offset == partition->end_offset
-                    ? mill_store_batch_note(partition, &batch)
+                    ? batch_begin(partition, &batch, bytes + pos - mill_batch_size_bytes(&batch))
                     : -EIO;
         if (r < 0) {
             return r;

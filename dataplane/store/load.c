@@ -19,6 +19,7 @@ struct rebuild {
     struct store_segment *segment;
     struct store_segment built; /* numbers as appends would have made them */
     struct store_entries entries;
+    uint64_t end_bytes;     /* of the log file */
     bool write;             /* index entries are written, not only counted */
     int64_t gap_before;     /* offset of the first batch that left a gap, -1 none */
     int64_t gap_after;      /* the offset that was expected there */
@@ -37,6 +38,7 @@ struct found {
     const struct store_partition *partition;
     struct offsets bases;
     struct offsets snapshots;
+    struct offsets txns; /* segments that have a .txnindex */
 };
 
 /* What is believed before any batch is read. */
@@ -44,7 +46,8 @@ struct belief {
     int64_t recovery_point; /* everything below is on the disk, whole */
     int64_t walk_from;      /* batches from here on are read */
     int64_t producers_from;
-    bool clean; /* the log ends at the recovery point */
+    bool clean;         /* the log ends at the recovery point */
+    int64_t txns_whole; /* .txnindex files of segments below are as they should be */
 };
 
 static int offsets_add(struct offsets *offsets, int64_t value)
@@ -79,8 +82,14 @@ static int found_note(void *context, const char *name)
         return deleted_remove(found, name);
     }
     size_t length = strlen(name);
-    bool log = length == 24 && mill_store_name_ends(name, ".log");
-    if (!log && (length != 29 || !mill_store_name_ends(name, ".snapshot"))) {
+    struct offsets *offsets = NULL;
+    if (length == 24 && mill_store_name_ends(name, ".log")) {
+        offsets = &found->bases;
+    } else if (length == 29 && mill_store_name_ends(name, ".snapshot")) {
+        offsets = &found->snapshots;
+    } else if (length == 29 && mill_store_name_ends(name, ".txnindex")) {
+        offsets = &found->txns;
+    } else {
         return 0;
     }
     for (int i = 0; i < 20; i++) {
@@ -89,7 +98,7 @@ static int found_note(void *context, const char *name)
             return 0;
         }
     }
-    return offsets_add(log ? &found->bases : &found->snapshots, base);
+    return offsets_add(offsets, base);
 }
 
 static int by_offset(const void *a, const void *b)
@@ -118,45 +127,79 @@ static void epoch_note(struct store_partition *partition, const struct mill_batc
 
 static int flush_entries(struct rebuild *rebuild)
 {
-    int r = 0;
-    if (rebuild->write && !rebuild->full) {
-        r = mill_store_entries_write(rebuild->store, rebuild->partition, &rebuild->built,
-                                     &rebuild->entries);
-        rebuild->full = mill_store_full(r);
-        r = rebuild->full ? 0 : r;
+    struct store_segment *built = &rebuild->built;
+    struct store_entries *entries = &rebuild->entries;
+    if (!rebuild->write || rebuild->full) {
+        /* .txnindex is made anew all the same: its entries cannot be found by walking later. */
+        entries->index_count = 0;
+        entries->time_count = 0;
     }
-    rebuild->entries.index_count = 0;
-    rebuild->entries.time_count = 0;
+    memcpy(built->files, rebuild->segment->files, sizeof(built->files));
+    int r = mill_store_entries_write(rebuild->store, rebuild->partition, built, entries);
+    memcpy(rebuild->segment->files, built->files, sizeof(built->files));
+    if (mill_store_full(r) && entries->txn_count == 0) {
+        rebuild->full = true;
+        r = 0;
+    }
+    entries->index_count = 0;
+    entries->time_count = 0;
+    entries->txn_count = 0;
     return r;
 }
 
-static int producer_note(struct store_partition *partition, const struct mill_batch *batch)
+static int producer_note(struct store_partition *partition, const struct mill_batch *batch,
+                         const uint8_t *bytes)
 {
 #ifdef MILL_MUTANT_STORE_FORGET_PRODUCERS
     return 0;
 #endif
-    return mill_store_producer_note(&partition->producers, batch);
+    return mill_store_producer_note_at(&partition->producers, batch, bytes);
 }
 
-int mill_store_batch_note(struct store_partition *partition, const struct mill_batch *batch)
+int mill_store_batch_note(struct store_partition *partition, const struct mill_batch *batch,
+                          const uint8_t *bytes)
 {
     epoch_note(partition, batch);
-    return producer_note(partition, batch);
+    return producer_note(partition, batch, bytes);
+}
+
+/* Notes a batch of a walk, with what a marker in it aborts. */
+static int producer_load(struct rebuild *rebuild, const struct mill_batch *batch,
+                         uint64_t pos_bytes)
+{
+    struct store_partition *partition = rebuild->partition;
+    const uint8_t *bytes = NULL;
+    struct store_aborted aborted;
+    uint32_t size = mill_batch_size_bytes(batch);
+    if ((batch->attributes & MILL_BATCH_CONTROL) && size <= STORE_WINDOW_BYTES) {
+        int error = 0;
+        int file = mill_store_file(rebuild->store, partition, rebuild->segment, STORE_FILE_LOG);
+        bytes = file < 0 ? NULL
+                         : mill_store_peek(rebuild->store, file, pos_bytes, size,
+                                           rebuild->end_bytes, &error);
+        if (!bytes) {
+            return file < 0 ? file : error;
+        }
+        if (mill_store_txn_aborts(&partition->producers, batch, bytes, &aborted)) {
+            mill_store_txn_entry(&rebuild->entries, &aborted);
+        }
+    }
+    return producer_note(partition, batch, bytes);
 }
 
 static int batch_load(void *context, const struct mill_batch *batch, uint64_t pos_bytes)
 {
     struct rebuild *rebuild = context;
-    MILL_UNUSED(pos_bytes);
     if (batch->base_offset != rebuild->built.next_offset && rebuild->gap_before < 0) {
         rebuild->gap_before = batch->base_offset;
         rebuild->gap_after = rebuild->built.next_offset;
     }
     mill_store_account(rebuild->partition, &rebuild->built, batch, &rebuild->entries);
     epoch_note(rebuild->partition, batch);
-    int r = batch->base_offset >= rebuild->producers_from ? producer_note(rebuild->partition, batch)
+    int r = batch->base_offset >= rebuild->producers_from ? producer_load(rebuild, batch, pos_bytes)
                                                           : 0;
-    if (r == 0 && rebuild->entries.index_count == STORE_BATCH_ENTRIES) {
+    if (r == 0 && (rebuild->entries.index_count == STORE_BATCH_ENTRIES ||
+                   rebuild->entries.txn_count == STORE_BATCH_ENTRIES)) {
         r = flush_entries(rebuild);
     }
     return r;
@@ -223,7 +266,7 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
         return (int)MILL_MIN(index, time);
     }
     int file = 0;
-    for (int kind = STORE_FILE_KINDS - 1; kind >= 0 && file >= 0; kind--) {
+    for (int kind = STORE_FILE_TIMEINDEX; kind >= 0 && file >= 0; kind--) {
         /* Here, so that the copy below has them open, too; .log last. */
         bool wanted = kind == STORE_FILE_LOG || rebuild.write;
         file = wanted ? mill_store_file(store, partition, segment, (enum store_file_kind)kind) : 0;
@@ -232,6 +275,11 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
     if (size < 0) {
         return (int)size;
     }
+    int begun = mill_store_txn_begin(store, partition, segment, belief->producers_from);
+    if (begun < 0) {
+        return begun;
+    }
+    rebuild.end_bytes = (uint64_t)size;
     rebuild.built = *segment;
     struct store_walk walk = {
         .end_bytes = (uint64_t)size,
@@ -266,6 +314,10 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
     }
     *segment = rebuild.built;
     *ret_size = (uint64_t)size;
+    r = mill_store_txn_end(store, partition, segment);
+    if (r < 0) {
+        return r;
+    }
     if (rebuild.write) {
         r = index_end(store, partition, segment, STORE_FILE_INDEX, segment->index_bytes);
         r = r < 0 ? r
@@ -294,6 +346,11 @@ static int segment_believe(struct mill_store *store, struct store_partition *par
     segment->index_bytes = (uint64_t)index;
     segment->time_bytes = (uint64_t)time;
     segment->next_offset = next_offset;
+    int64_t txn = mill_store_txn_size(store, partition, segment->base_offset);
+    if (txn < 0) {
+        return txn == -ENODATA ? 0 : (int)txn;
+    }
+    segment->txn_bytes = (uint64_t)txn;
     if (time > 0) {
         uint8_t last[STORE_TIME_ENTRY_BYTES];
         int file = mill_store_file(store, partition, segment, STORE_FILE_TIMEINDEX);
@@ -461,6 +518,38 @@ static int segments_load(struct mill_store *store, struct store_partition *parti
     return 0;
 }
 
+/* Base of the first segment that has to be walked, as far as is known before. */
+static int64_t walked_from(const struct found *found, const struct belief *belief)
+{
+    int64_t limit = MILL_MIN(belief->recovery_point, belief->txns_whole);
+    int64_t base = found->bases.values[0];
+    for (uint32_t i = 0; i < found->bases.count && found->bases.values[i] <= limit; i++) {
+        base = found->bases.values[i];
+    }
+    return base;
+}
+
+static bool is_base(const struct found *found, int64_t offset)
+{
+    return bsearch(&offset, found->bases.values, found->bases.count, sizeof(offset), by_offset) !=
+           NULL;
+}
+
+/* ret: base of the first segment whose .txnindex is no such file, INT64_MAX none, -errno. */
+static int64_t txns_check(struct mill_store *store, const struct store_partition *partition,
+                          const struct found *found)
+{
+    int64_t first = INT64_MAX;
+    for (uint32_t i = 0; i < found->txns.count; i++) {
+        int64_t size = mill_store_txn_size(store, partition, found->txns.values[i]);
+        if (size < 0 && size != -ENODATA) {
+            return size;
+        }
+        first = size < 0 ? MILL_MIN(first, found->txns.values[i]) : first;
+    }
+    return first;
+}
+
 /* Notes the newest snapshot that holds nothing beyond the recovery point. ret: 0, -errno. */
 static int producers_believe(struct mill_store *store, struct store_partition *partition,
                              const struct found *found, struct belief *belief)
@@ -468,7 +557,14 @@ static int producers_believe(struct mill_store *store, struct store_partition *p
     belief->producers_from = found->bases.values[0];
     for (uint32_t i = found->snapshots.count; i > 0; i--) {
         int64_t offset = found->snapshots.values[i - 1];
-        if (offset > belief->recovery_point || offset < found->bases.values[0]) {
+        /* A segment that will be walked needs the producers of its start, for its .txnindex. */
+        bool usable = belief->clean && belief->txns_whole == INT64_MAX
+                          ? offset <= belief->recovery_point
+                          : offset <= walked_from(found, belief) && is_base(found, offset);
+#ifdef MILL_MUTANT_STORE_TXN_ANY_SNAPSHOT
+        usable = offset <= belief->recovery_point;
+#endif
+        if (!usable || offset < found->bases.values[0]) {
             continue;
         }
         int r = mill_store_snapshot_read(store, partition, offset);
@@ -497,6 +593,10 @@ static int believe(struct mill_store *store, struct store_partition *partition,
     partition->start_offset = MILL_MAX(base, start_offset);
     *ret_belief = (struct belief){.recovery_point = MILL_MAX(base, recovery_point),
                                   .clean = dir->clean && recovery_point >= base};
+    ret_belief->txns_whole = txns_check(store, partition, found);
+    if (ret_belief->txns_whole < 0) {
+        return (int)ret_belief->txns_whole;
+    }
     int r = producers_believe(store, partition, found, ret_belief);
     if (r < 0) {
         return r;
@@ -597,6 +697,7 @@ int mill_store_load(struct mill_store *store, struct store_partition *partition)
     }
     free(found.bases.values);
     free(found.snapshots.values);
+    free(found.txns.values);
     partition->loaded = r == 0;
     return r;
 }
@@ -615,9 +716,12 @@ int mill_store_load_synced(struct mill_store *store, struct store_partition *par
 void mill_store_unload(struct mill_store *store, struct store_partition *partition)
 {
     for (uint32_t i = 0; i < partition->segments_count; i++) {
-        mill_store_file_close(store, &partition->segments[i]);
+        mill_store_file_close(store, partition, &partition->segments[i]);
     }
     mill_store_producers_free(&partition->producers);
+    free(partition->kept_aborted);
+    partition->kept_aborted = NULL;
+    partition->kept_aborted_count = 0;
     free(partition->segments);
     partition->segments = NULL;
     partition->segments_count = 0;

@@ -65,7 +65,7 @@ int mill_store_segment_delete(struct mill_store *store, struct store_partition *
                               struct store_segment *segment, bool snapshot)
 {
     int64_t base = segment->base_offset;
-    mill_store_file_close(store, segment);
+    mill_store_file_close(store, partition, segment);
     for (size_t kind = 0; kind < MILL_COUNT_OF(suffixes); kind++) {
         if (kind == SNAPSHOT && (!snapshot || partition->snapshot_offset == base)) {
             continue;

@@ -82,6 +82,17 @@ int mill_store_entries_write(struct mill_store *store, struct store_partition *p
         }
         segment->time_bytes += size;
     }
+    if (entries->txn_count > 0) {
+        int file = mill_store_file(store, partition, segment, STORE_FILE_TXNINDEX);
+        uint32_t size = entries->txn_count * STORE_TXN_ENTRY_BYTES;
+        int r = file < 0 ? file
+                         : mill_store_write_all(store->calls, file, entries->txn, size,
+                                                segment->txn_bytes);
+        if (r < 0) {
+            return r;
+        }
+        segment->txn_bytes += size;
+    }
     return 0;
 }
 
@@ -96,7 +107,7 @@ struct store_segment mill_store_segment_new(int64_t base_offset)
         .max_offset = -1,
         .time_last = -1,
         .first_timestamp = -1,
-        .files = {-1, -1, -1},
+        .files = {-1, -1, -1, -1},
     };
 }
 
@@ -148,6 +159,9 @@ static bool roll_due(const struct store_partition *partition, const struct store
 static int sync_kind(struct mill_store *store, struct store_partition *partition,
                      struct store_segment *segment, enum store_file_kind kind)
 {
+    if (kind == STORE_FILE_TXNINDEX && segment->txn_bytes == 0) {
+        return 0; /* there is none */
+    }
     int file = mill_store_file(store, partition, segment, kind);
     return file < 0 ? file : store->calls->sync(store->calls->context, file);
 }
@@ -204,7 +218,7 @@ int mill_store_roll(struct mill_store *store, struct store_partition *partition,
         return r;
     }
     synced(store, partition);
-    mill_store_file_close(store, segment);
+    mill_store_file_close(store, partition, segment);
     partition->dir_unsynced = true;
     segment = mill_store_segment_add(store, partition, base_offset);
     if (!segment) {
@@ -242,9 +256,30 @@ static void producers_note(struct store_partition *partition, const uint8_t *byt
         if (batch.base_offset < partition->end_offset) {
             continue; /* kept by the take-up, and noted when it was found */
         }
-        int r = mill_store_producer_note(&partition->producers, &batch);
+        int r = mill_store_producer_note_at(&partition->producers, &batch,
+                                            bytes + at - mill_batch_size_bytes(&batch));
         MILL_UNUSED(r); /* noted there: no snapshot is made of it */
     }
+}
+
+/* True when this batch aborts a transaction: an entry of .txnindex. What waited for space was noted
+ * when it was found, its entries with it. */
+static bool batch_aborts(const struct store_partition *partition, const struct mill_batch *batch,
+                         const uint8_t *bytes, struct store_aborted *ret_aborted)
+{
+    if (batch->base_offset >= partition->end_offset) {
+        return mill_store_txn_aborts(&partition->producers, batch, bytes, ret_aborted);
+    }
+#ifdef MILL_MUTANT_STORE_KEPT_ABORTED_LOST
+    return false;
+#endif
+    for (uint32_t i = 0; i < partition->kept_aborted_count; i++) {
+        if (partition->kept_aborted[i].last_offset == batch->base_offset) {
+            *ret_aborted = partition->kept_aborted[i];
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Writes one run of batches into the active segment. ret_done: bytes of it. */
@@ -259,8 +294,18 @@ static int append_run(struct mill_store *store, struct store_partition *partitio
     while (size < size_bytes && entries.index_count < STORE_BATCH_ENTRIES) {
         struct mill_batch batch;
         mill_batch_read(bytes + size, &batch);
-        if (roll_due(partition, &next, &batch)) {
+        struct store_aborted aborted;
+        bool control = (batch.attributes & MILL_BATCH_CONTROL) != 0;
+        bool begins = control;
+#ifdef MILL_MUTANT_STORE_TXN_RUN
+        begins = false;
+#endif
+        /* A marker begins a run: what it ends was noted with the run before. */
+        if (roll_due(partition, &next, &batch) || (begins && size > 0)) {
             break;
+        }
+        if (control && batch_aborts(partition, &batch, bytes + size, &aborted)) {
+            mill_store_txn_entry(&entries, &aborted);
         }
         mill_store_account(partition, &next, &batch, &entries);
         producers = producers || batch.producer_id >= 0;

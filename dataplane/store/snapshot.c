@@ -34,23 +34,39 @@ static void name_of(int64_t offset, char *ret_name, size_t capacity)
 
 static void entry_write(uint8_t *at, const struct store_producer *producer)
 {
-    const struct mill_link_producer *newest = &producer->batches[producer->count - 1];
-    int64_t delta = newest->last_offset - newest->base_offset;
+    int32_t last_sequence = -1; /* none of this epoch: a marker raised it */
+    int64_t last_offset = -1;
+    int64_t delta = 0;
+    if (producer->count > 0) {
+        const struct mill_link_producer *newest = &producer->batches[producer->count - 1];
+        delta = newest->last_offset - newest->base_offset;
+        last_sequence = (int32_t)(((uint32_t)newest->first_sequence + (uint32_t)delta) & INT32_MAX);
+        last_offset = newest->last_offset;
+    }
     mill_store_be64(at, (uint64_t)producer->producer_id);
     mill_store_be16(at + 8, (uint16_t)producer->epoch);
-    mill_store_be32(at + 10, ((uint32_t)newest->first_sequence + (uint32_t)delta) & INT32_MAX);
-    mill_store_be64(at + 14, (uint64_t)newest->last_offset);
+    mill_store_be32(at + 10, (uint32_t)last_sequence);
+    mill_store_be64(at + 14, (uint64_t)last_offset);
     mill_store_be32(at + 22, (uint32_t)delta);
-    mill_store_be64(at + 26, (uint64_t)newest->timestamp);
-    mill_store_be32(at + 34, (uint32_t)-1); /* coordinator epoch: no transaction */
-    mill_store_be64(at + 38, (uint64_t)-1); /* first offset of an open transaction */
+    mill_store_be64(at + 26, (uint64_t)producer->timestamp);
+    mill_store_be32(at + 34, (uint32_t)producer->coordinator_epoch);
+    mill_store_be64(at + 38, (uint64_t)producer->txn_first);
+#ifdef MILL_MUTANT_STORE_SNAPSHOT_NO_TXN
+    mill_store_be64(at + 38, (uint64_t)-1);
+#endif
+}
+
+/* Batches besides the newest. */
+static uint32_t older_count(const struct store_producer *producer)
+{
+    return producer->count > 0 ? producer->count - 1u : 0;
 }
 
 static size_t trailer_bytes(const struct store_producers *producers)
 {
     size_t size = TRAILER_HEAD_BYTES;
     for (uint32_t i = 0; i < producers->length; i++) {
-        size += 1 + (producers->entries[i].count - 1u) * OLDER_BYTES;
+        size += 1 + older_count(&producers->entries[i]) * OLDER_BYTES;
     }
     return size;
 }
@@ -62,8 +78,8 @@ static void trailer_write(uint8_t *at, const struct store_producers *producers)
     at += TRAILER_HEAD_BYTES;
     for (uint32_t i = 0; i < producers->length; i++) {
         const struct store_producer *producer = &producers->entries[i];
-        *at++ = (uint8_t)(producer->count - 1);
-        for (uint32_t j = 0; j + 1 < producer->count; j++) {
+        *at++ = (uint8_t)older_count(producer);
+        for (uint32_t j = 0; j < older_count(producer); j++) {
             const struct mill_link_producer *batch = &producer->batches[j];
             mill_store_be32(at, (uint32_t)batch->first_sequence);
             mill_store_be32(at + 4, (uint32_t)(batch->last_offset - batch->base_offset));
@@ -141,7 +157,7 @@ static int older_take(struct store_producers *producers, struct older *older,
         batch.last_offset_delta = (int32_t)mill_load_be32(at + 4);
         batch.base_offset = (int64_t)mill_load_be64(at + 8) - batch.last_offset_delta;
         batch.max_timestamp = (int64_t)mill_load_be64(at + 16);
-        int r = mill_store_producer_note(producers, &batch);
+        int r = mill_store_producer_note(producers, &batch, NULL);
         if (r < 0) {
             return r;
         }
@@ -169,12 +185,21 @@ static int entries_take(struct store_producers *producers, const uint8_t *bytes,
         int r = older_take(producers, &older, &newest);
         /* No batch of this epoch yet (a marker raised it): nothing to compare with. */
         if (r == 0 && last_sequence >= 0 && delta >= 0) {
-            r = mill_store_producer_note(producers, &newest);
+            r = mill_store_producer_note(producers, &newest, NULL);
         }
+        struct store_producer rest = {
+            .producer_id = newest.producer_id,
+            .epoch = newest.producer_epoch,
+            .timestamp = newest.max_timestamp,
+            .coordinator_epoch = (int32_t)mill_load_be32(at + 34),
+            .txn_first = (int64_t)mill_load_be64(at + 38),
+        };
+        r = r < 0 ? r : mill_store_producer_restore(producers, &rest);
         if (r < 0) {
             return r;
         }
     }
+    mill_store_txns_sort(producers);
     return 0;
 }
 

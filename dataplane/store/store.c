@@ -149,6 +149,10 @@ static void open_end(struct mill_store *store, struct store_partition *partition
                      struct mill_now now)
 {
     r = r < 0 ? r : mill_store_kept_begin(store, partition);
+    if (r == 0) {
+        partition->aborted_end = mill_store_txn_last(store, partition);
+        r = (int)MILL_MIN(partition->aborted_end, 0);
+    }
     if (r < 0 && r != -EUCLEAN) {
         mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.open",
                           "partition=%s cannot be opened: %s",
@@ -212,6 +216,23 @@ static bool open_loaded(struct mill_store *store, struct store_partition *partit
     return true;
 }
 
+/* One of its open transactions, or behind those one of the aborted that wait for space. */
+static void txn_tell(struct mill_store *store, struct store_partition *partition, uint32_t number)
+{
+    const struct store_producers *producers = &partition->producers;
+    struct mill_link_txn *to = mill_store_tell(store, partition, MILL_LINK_TXN, sizeof(*to));
+    if (number < producers->open_length) {
+        to->producer_id = producers->open[number].producer_id;
+        to->first_offset = producers->open[number].first_offset;
+        to->last_offset = -1;
+        return;
+    }
+    const struct store_aborted *aborted = &partition->kept_aborted[number - producers->open_length];
+    to->producer_id = aborted->producer_id;
+    to->first_offset = aborted->first_offset;
+    to->last_offset = aborted->last_offset;
+}
+
 /* Tells producers, then OPENED, as the ring has room. ret: work done. */
 static uint32_t open_tell(struct mill_store *store, struct store_partition *partition,
                           struct mill_now now)
@@ -225,18 +246,34 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
     }
     for (; partition->producers_told < producers->length; partition->producers_told++) {
         const struct store_producer *entry = &producers->entries[partition->producers_told];
-        for (; partition->batches_told < entry->count; partition->batches_told++) {
+        uint32_t tells = MILL_MAX(entry->count, 1u); /* one without batches is told, too */
+        for (; partition->batches_told < tells; partition->batches_told++) {
             if (!mill_store_out_room(store)) {
                 return work;
             }
             struct mill_link_producer *to =
                 mill_store_tell(store, partition, MILL_LINK_PRODUCER, sizeof(*to));
             struct mill_link_head head = to->head;
-            *to = entry->batches[partition->batches_told];
+            *to = (struct mill_link_producer){.producer_id = entry->producer_id,
+                                              .timestamp = entry->timestamp,
+                                              .first_sequence = -1,
+                                              .epoch = entry->epoch};
+            if (entry->count > 0) {
+                *to = entry->batches[partition->batches_told];
+            }
             to->head = head;
+            to->coordinator_epoch = entry->coordinator_epoch;
             work++;
         }
         partition->batches_told = 0;
+    }
+    uint32_t txns = producers->open_length + partition->kept_aborted_count;
+    for (; partition->txns_told < txns; partition->txns_told++) {
+        if (!mill_store_out_room(store)) {
+            return work;
+        }
+        txn_tell(store, partition, partition->txns_told);
+        work++;
     }
     if (!mill_store_out_room(store)) {
         return work;
@@ -246,6 +283,7 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
     partition->failed_told = to->status < 0;
     to->start_offset = partition->start_offset;
     to->end_offset = partition->end_offset;
+    to->aborted_end = partition->aborted_end;
     to->full = partition->kept_count > 0;
     to->epochs_count = partition->epochs_count;
     memcpy(to->epochs, partition->epochs, sizeof(to->epochs));
@@ -530,6 +568,18 @@ static void take_inspect(struct mill_store *store, const struct mill_link_inspec
     *to = answer;
 }
 
+/* Answered for a partition that is gone, too: the core waits for its extent. */
+static void take_aborted(struct mill_store *store, struct store_partition *partition,
+                         const struct mill_link_aborted *ask)
+{
+    struct mill_link_aborted_done answer;
+    mill_store_txn_find(store, partition, ask, &answer);
+    struct mill_link_aborted_done *to =
+        tell_of(store, ask->head, MILL_LINK_ABORTED_DONE, sizeof(*to));
+    answer.head = to->head;
+    *to = answer;
+}
+
 /* --- checkpoints ----------------------------------------------------------------------------- */
 
 /* Notes for the checkpoints how far the partition is synced. ret: false: not everything of it is as
@@ -608,7 +658,7 @@ static void take_delete(struct mill_store *store, struct store_partition *partit
         atomic_store_explicit(&partition->mark->start_offset, INT64_MAX, memory_order_release);
     }
     for (uint32_t i = 0; i < partition->segments_count; i++) {
-        mill_store_file_close(store, &partition->segments[i]);
+        mill_store_file_close(store, partition, &partition->segments[i]);
     }
 #ifndef MILL_MUTANT_STORE_DELETE_KEPT
     if (partition->path[0] && partition->loaded &&
@@ -683,6 +733,10 @@ static void take_one(struct mill_store *store, uint32_t kind, const void *messag
     }
     if (kind == MILL_LINK_INSPECT) {
         take_inspect(store, message);
+        return;
+    }
+    if (kind == MILL_LINK_ABORTED) {
+        take_aborted(store, partition, message);
         return;
     }
     if (!partition) {

@@ -2,7 +2,7 @@
 /* Inside of a store, shared by the files of this folder only. Everything belongs to one worker
  * thread, which may allocate and block in file calls.
  *
- *   log dir / topic-partition / 00000000000000000000.log .index .timeindex, next segment, ...
+ *   log dir / topic-partition / 00000000000000000000.log .index .timeindex [.txnindex], next, ...
  *
  * A segment's numbers here are what the files hold: they move only after a write succeeded, so a
  * write that failed for lack of space is simply made again, the same bytes at the same place.
@@ -23,6 +23,7 @@ enum {
     STORE_WINDOW_BYTES = 256 << 10, /* read ahead of walks */
     STORE_INDEX_ENTRY_BYTES = 8,
     STORE_TIME_ENTRY_BYTES = 12,
+    STORE_TXN_ENTRY_BYTES = 34,
     STORE_BATCH_ENTRIES = 64, /* index entries written at once */
     STORE_DIRS_MAX = 64,
     STORE_STEP_MESSAGES = 16,
@@ -41,6 +42,7 @@ enum store_file_kind {
     STORE_FILE_LOG,
     STORE_FILE_INDEX,
     STORE_FILE_TIMEINDEX,
+    STORE_FILE_TXNINDEX, /* only where a transaction was aborted */
     STORE_FILE_KINDS,
 };
 
@@ -50,6 +52,7 @@ struct store_segment {
     uint64_t log_bytes;
     uint64_t index_bytes;
     uint64_t time_bytes;
+    uint64_t txn_bytes;              /* 0: there is no .txnindex */
     int64_t max_timestamp;           /* -1 none */
     int64_t max_offset;              /* last offset of the batch that has it */
     int64_t time_last;               /* timestamp of the last .timeindex entry */
@@ -67,12 +70,28 @@ struct store_file {
     enum store_file_kind kind;
 };
 
+/* An entry of .txnindex: a transaction that ended with an abort marker. */
+struct store_aborted {
+    int64_t producer_id;
+    int64_t first_offset;
+    int64_t last_offset;   /* of the marker */
+    int64_t stable_offset; /* after it: transactions that begin below have ended by then */
+};
+
 struct store_producer {
     int64_t producer_id;
-    int64_t seen; /* order of its last batch */
+    int64_t seen;      /* order of its last batch or marker */
+    int64_t timestamp; /* of that */
+    int64_t txn_first; /* of its open transaction, -1 none */
+    int32_t coordinator_epoch;
     int16_t epoch;
-    uint8_t count;
+    uint8_t count;                                                /* 0: known by a marker only */
     struct mill_link_producer batches[MILL_LOG_PRODUCER_BATCHES]; /* oldest first */
+};
+
+struct store_txn {
+    int64_t first_offset;
+    int64_t producer_id;
 };
 
 struct store_producers {
@@ -80,6 +99,9 @@ struct store_producers {
     uint32_t length;
     uint32_t capacity; /* power of two: open addressing over buckets of 1-based numbers */
     uint32_t *buckets;
+    struct store_txn *open; /* transactions, by first offset */
+    uint32_t open_length;
+    uint32_t open_capacity;
     int64_t clock;
     bool incomplete; /* memory was short: what is here is no basis for a snapshot */
 };
@@ -108,6 +130,7 @@ struct store_partition {
     int64_t start_offset;
     int64_t written_offset;
     int64_t synced_offset;
+    int64_t aborted_end;     /* at its opening: after the last marker of its .txnindex files */
     int64_t snapshot_offset; /* of the newest producer snapshot, -1 none */
     int64_t clean_offset;    /* everything below is compacted, -1 nothing */
     bool uncleanable;        /* damage was found in it, told */
@@ -116,6 +139,9 @@ struct store_partition {
     struct store_producers producers;
     uint32_t producers_told;
     uint32_t batches_told;
+    uint32_t txns_told;
+    struct store_aborted *kept_aborted; /* by markers that wait for space, oldest first */
+    uint32_t kept_aborted_count;
     struct mill_kept_part *kept; /* batches behind written_offset that wait for space */
     uint32_t kept_count;
     int64_t end_offset;           /* after those */
@@ -217,7 +243,8 @@ void mill_store_files_fini(struct mill_store *store);
 /* Descriptor of one file of a segment, opened when it is not. ret: it, or -errno. */
 int mill_store_file(struct mill_store *store, struct store_partition *partition,
                     struct store_segment *segment, enum store_file_kind kind) MILL_WARN_UNUSED;
-void mill_store_file_close(struct mill_store *store, struct store_segment *segment);
+void mill_store_file_close(struct mill_store *store, const struct store_partition *partition,
+                           struct store_segment *segment);
 /* All bytes, looping over short counts. ret: 0, -errno (-ENOSPC, -EIO for an early end). */
 int mill_store_write_all(const struct mill_file_calls *files, int file, const void *bytes,
                          size_t size_bytes, uint64_t pos_bytes) MILL_WARN_UNUSED;
@@ -284,8 +311,10 @@ struct store_segment *mill_store_segment_add(struct mill_store *store,
 struct store_entries {
     uint8_t index[STORE_BATCH_ENTRIES * STORE_INDEX_ENTRY_BYTES];
     uint8_t time[STORE_BATCH_ENTRIES * STORE_TIME_ENTRY_BYTES];
+    uint8_t txn[STORE_BATCH_ENTRIES * STORE_TXN_ENTRY_BYTES];
     uint32_t index_count;
     uint32_t time_count;
+    uint32_t txn_count;
 };
 void mill_store_account(const struct store_partition *partition, struct store_segment *segment,
                         const struct mill_batch *batch, struct store_entries *entries);
@@ -313,9 +342,9 @@ int mill_store_load_synced(struct mill_store *store,
                            struct store_partition *partition) MILL_WARN_UNUSED;
 void mill_store_unload(struct mill_store *store, struct store_partition *partition);
 
-/* Notes a batch's producer and leader epoch, as loading does. ret: 0, -ENOMEM. */
-int mill_store_batch_note(struct store_partition *partition,
-                          const struct mill_batch *batch) MILL_WARN_UNUSED;
+/* Notes a batch's producer and leader epoch, as loading does; bytes: all of it. ret: 0, -ENOMEM. */
+int mill_store_batch_note(struct store_partition *partition, const struct mill_batch *batch,
+                          const uint8_t *bytes) MILL_WARN_UNUSED;
 
 /* --- kept.c -------------------------------------------------------------------------------------
  */
@@ -372,14 +401,51 @@ int mill_store_gap_damage(struct mill_store *store, const struct store_partition
 /* --- producers.c --------------------------------------------------------------------------------
  */
 
-int mill_store_producer_note(struct store_producers *producers,
-                             const struct mill_batch *batch) MILL_WARN_UNUSED;
+/* Notes a batch or, of a control batch, its marker (NULL: another kind, nothing is noted). A
+ * transactional batch begins a transaction where none is open. ret: 0, -ENOMEM. */
+int mill_store_producer_note(struct store_producers *producers, const struct mill_batch *batch,
+                             const struct mill_marker *marker) MILL_WARN_UNUSED;
+/* The same for a batch that lies whole at bytes. */
+int mill_store_producer_note_at(struct store_producers *producers, const struct mill_batch *batch,
+                                const uint8_t *bytes) MILL_WARN_UNUSED;
+/* True when the control batch at bytes ends an open transaction as aborted; nothing is noted. */
+bool mill_store_txn_aborts(const struct store_producers *producers, const struct mill_batch *batch,
+                           const uint8_t *bytes, struct store_aborted *ret_aborted);
+/* What a snapshot knows of a producer besides its batches. ret: 0, -ENOMEM. */
+int mill_store_producer_restore(struct store_producers *producers,
+                                const struct store_producer *from) MILL_WARN_UNUSED;
+/* After those: transactions come into their order. */
+void mill_store_txns_sort(struct store_producers *producers);
 /* Orders entries by their last batch, oldest first, and forgets those whose last batch is older
- * than oldest_ms (a timestamp of -1 never is), then the oldest beyond max. */
+ * than oldest_ms (a timestamp of -1 never is), then the oldest beyond max. One with an open
+ * transaction stays. */
 void mill_store_producers_trim(struct store_producers *producers, int64_t oldest_ms, uint32_t max);
 /* Offset of the last record of a producer's newest batch, -1 it is not known. */
 int64_t mill_store_producer_last(const struct store_producers *producers, int64_t producer_id);
 void mill_store_producers_free(struct store_producers *producers);
+
+/* --- txn_index.c --------------------------------------------------------------------------------
+ */
+
+/* Adds an entry to those that will be written. */
+void mill_store_txn_entry(struct store_entries *entries, const struct store_aborted *aborted);
+/* Size of a segment's .txnindex. ret: bytes, 0 there is none, -ENODATA it is no such file. */
+int64_t mill_store_txn_size(struct mill_store *store, const struct store_partition *partition,
+                            int64_t base_offset) MILL_WARN_UNUSED;
+/* Before a segment is walked: keeps entries of markers below from_offset, which will not be made
+ * anew, and sets txn_bytes. ret: 0, -errno. */
+int mill_store_txn_begin(struct mill_store *store, struct store_partition *partition,
+                         struct store_segment *segment, int64_t from_offset) MILL_WARN_UNUSED;
+/* After it: the file ends behind txn_bytes, durably; size 0: it goes. ret: 0, -errno. */
+int mill_store_txn_end(struct mill_store *store, struct store_partition *partition,
+                       struct store_segment *segment) MILL_WARN_UNUSED;
+/* After the last marker that .txnindex files name. ret: the offset, 0 none, -errno. */
+int64_t mill_store_txn_last(struct mill_store *store,
+                            struct store_partition *partition) MILL_WARN_UNUSED;
+/* Answers a look-up (store_link.h); all of the answer but its head is set. */
+void mill_store_txn_find(struct mill_store *store, struct store_partition *partition,
+                         const struct mill_link_aborted *ask,
+                         struct mill_link_aborted_done *ret_answer);
 
 /* --- snapshot.c ---------------------------------------------------------------------------------
  */

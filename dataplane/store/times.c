@@ -24,7 +24,7 @@ static int first_batch(void *context, const struct mill_batch *batch, uint64_t p
 {
     struct find *find = context;
     bool empty = batch->records_count == 0 && !find->greatest;
-    if (batch->max_timestamp < find->time_ms || (batch->attributes & MILL_BATCH_CONTROL) || empty) {
+    if (batch->max_timestamp < find->time_ms || empty) {
         return 0;
     }
     find->found = true;

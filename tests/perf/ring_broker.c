@@ -232,6 +232,8 @@ static void core_make(struct ring_broker *broker)
     options.log.limits = (struct mill_log_limits){
         .partitions_max = PARTITIONS_MAX,
         .producers_max = PRODUCERS_MAX,
+        .transactions_max = 64,
+        .aborted_max = 16,
         .watches_max = 2 * CONNECTIONS_MAX,
         .dirty_max_bytes = ARENA_BYTES / 4,
         .producer_expiration_ms = 86400000,

@@ -238,6 +238,8 @@ static void core_start(struct world *world, uint32_t index)
     options.log.limits = (struct mill_log_limits){
         .partitions_max = WORLD_PARTITIONS_MAX,
         .producers_max = 256,
+        .transactions_max = 64,
+        .aborted_max = 16,
         .watches_max = 1024,
         .dirty_max_bytes = 8 << 20,
         .memory_bytes = WORLD_ARENA_BYTES / 8 * 7 / world->cores_count,

@@ -142,6 +142,7 @@ struct world_fetch_options {
     int32_t session_id;
     int32_t session_epoch;
     int64_t offset; /* of each partition */
+    bool committed; /* isolation_level */
 };
 /* Sends a Fetch of partitions_count partitions. */
 void world_fetch_send(struct world_client *client, const char *topic, uint32_t partitions_count,

@@ -347,7 +347,7 @@ void world_fetch_send(struct world_client *client, const char *topic, uint32_t p
                       const struct world_fetch_options *options)
 {
     struct bytes body = bytes_new();
-    uint8_t isolation = 0;
+    uint8_t isolation = options->committed ? 1 : 0;
     put32(&body, -1);
     put32(&body, options->wait_ms);
     put32(&body, options->bytes_min);

@@ -111,6 +111,8 @@ static inline void fixture_make(struct fixture *f, const struct mill_file_calls 
     f->limits = (struct mill_log_limits){
         .partitions_max = 32,
         .producers_max = 64,
+        .transactions_max = 64,
+        .aborted_max = 16,
         .watches_max = 64,
         .dirty_max_bytes = 8 << 20,
         .producer_expiration_ms = 86400000,

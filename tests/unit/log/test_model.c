@@ -261,7 +261,7 @@ static struct mill_time_result find_time(struct mill_partition *partition, int64
     bool fired = false;
     struct mill_log_watch watch = {.user = &fired};
     for (int i = 0; i < 10; i++) {
-        if (mill_log_find_time(partition, time_ms, &watch, &result) == 0) {
+        if (mill_log_find_time(partition, time_ms, false, &watch, &result) == 0) {
             return result;
         }
         fixture_settle(&f);

@@ -571,6 +571,41 @@ static int create_partitions(struct mill_writer *to, int16_t version)
     return mill_create_partitions_request_encode(to, version, &message);
 }
 
+/* --- WriteTxnMarkers ------------------------------------------------------------------------- */
+
+static void get_partition_index(const void *context, int32_t index, void *ret_element)
+{
+    int32_t *partition = ret_element;
+    MILL_UNUSED(context);
+    *partition = index;
+}
+
+static void get_marker_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_write_txn_markers_request_markers_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partition_indexes = one(get_partition_index);
+}
+
+static void get_marker(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_write_txn_markers_request_markers *marker = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    marker->producer_id = -1; /* nobody's: it leaves nothing in the log */
+    marker->topics = one(get_marker_topic);
+}
+
+static int write_txn_markers(struct mill_writer *to, int16_t version)
+{
+    struct mill_write_txn_markers_request message;
+    mill_write_txn_markers_request_defaults(&message);
+    message.markers = one(get_marker);
+    return mill_write_txn_markers_request_encode(to, version, &message);
+}
+
 /* --- all of them ----------------------------------------------------------------------------- */
 
 static const struct sample {
@@ -588,6 +623,7 @@ static const struct sample {
     {21, delete_records},
     {22, init_producer_id},
     {23, offset_for_leader_epoch},
+    {27, write_txn_markers},
     {29, describe_acls},
     {30, create_acls},
     {31, delete_acls},

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: transactions of a partition as KIP-98 says: what may be appended, what a marker ends, who
+ * is fenced, how far a read_committed reader sees and what it is told of aborted ones, within
+ * bounded tables. Method: one partition, each rule by hand; test_txn of the store runs a model. */
+#include "tests/unit/test.h"
+
+#include <errno.h>
+
+#include "tests/unit/log/txn_maker.h"
+
+static struct fixture f;
+static struct maker *m;
+static struct mill_read_result got;
+static struct txn_read seen;
+
+static struct mill_partition *setup(void)
+{
+    struct mill_log_settings settings = fixture_settings();
+    fixture_make(&f, NULL);
+    fixture_open(&f);
+    m = maker_new();
+    return fixture_partition(&f, 0, &settings);
+}
+
+static void teardown(void)
+{
+    fixture_close(&f, true);
+    fixture_free(&f);
+    free(m);
+}
+
+static struct mill_append_result write_txn(struct mill_partition *p, int64_t id, int32_t sequence,
+                                           bool verified)
+{
+    return txn_write(&f, p, m, id, 0, sequence, 2, verified);
+}
+
+static void read_all(struct mill_partition *p, int64_t offset)
+{
+    txn_read(&f, p, offset, 1 << 20, &got, &seen);
+    assert_int_equal(got.error, 0);
+}
+
+static void test_append_needs_a_verified_transaction(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    assert_int_equal(write_txn(p, 9, 0, false).error, MILL_KERR_INVALID_TXN_STATE);
+    assert_int_equal(mill_partition_end(p), 0);
+    assert_int_equal(write_txn(p, 9, 0, true).error, 0);
+    assert_int_equal(write_txn(p, 9, 2, false).error, 0); /* it is open: nobody has to vouch */
+    assert_true(write_txn(p, 9, 2, false).duplicate);
+    m->attributes = 0;
+    m->sequence = 4;
+    maker_build(m, 1);
+    struct mill_append_result result;
+    assert_int_equal(txn_append(&f, p, m, true, &result), 0);
+    assert_int_equal(result.error, MILL_KERR_INVALID_TXN_STATE);
+    assert_int_equal(txn_end(&f, p, 9, 0, true, 1).error, 0);
+    assert_int_equal(write_txn(p, 9, 4, false).error, MILL_KERR_INVALID_TXN_STATE);
+    assert_int_equal(mill_log_stats(f.log)->transactions, 0);
+    teardown();
+}
+
+static void test_append_without_id_or_producer_is_refused(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    struct mill_append_result result;
+    m->attributes = MILL_BATCH_TRANSACTIONAL;
+    maker_build(m, 1);
+    assert_int_equal(txn_append(&f, p, m, true, &result), 0);
+    assert_int_equal(result.error, MILL_KERR_INVALID_RECORD);
+    m->producer_id = 4;
+    m->epoch = 0;
+    m->sequence = 0;
+    maker_build(m, 1);
+    assert_int_equal(maker_append(&f, p, m, &result), 0); /* no transactional id */
+    assert_int_equal(result.error, MILL_KERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
+    m->attributes = MILL_BATCH_TRANSACTIONAL | MILL_BATCH_CONTROL;
+    maker_build(m, 1);
+    assert_int_equal(txn_append(&f, p, m, true, &result), 0);
+    assert_int_equal(result.error, MILL_KERR_INVALID_RECORD);
+    assert_int_equal(mill_partition_end(p), 0);
+    teardown();
+}
+
+/* The control batch, byte by byte (KIP-98). */
+static void test_marker_is_laid_out_as_kafkas(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    write_txn(p, 9, 0, true);
+    assert_int_equal(txn_end(&f, p, 9, 0, false, 0x01020304).base_offset, 2);
+    struct mill_read read = {
+        .offset = 2, .bytes_max = 1000, .current_epoch = -1, .last_epoch = -1, .refs_max = 1};
+    fixture_read(&f, p, &read, &got);
+    assert_int_equal(got.bytes, 78);
+    const uint8_t *at = mill_ref_data(mill_arena_base(f.arena), &got.refs[0]);
+    static const uint8_t record[] = {32, 0, 0, 0, 8, 0, 0, 0, 0, 12, 0, 0, 1, 2, 3, 4, 0};
+    assert_int_equal(mill_load_be64(at), 2);
+    assert_int_equal(mill_load_be32(at + 8), 66);
+    assert_int_equal(mill_load_be16(at + 21), 0x30);
+    assert_int_equal(mill_load_be32(at + 17), mill_crc32c(at + 21, 57));
+    assert_int_equal(mill_load_be64(at + 35), (uint64_t)f.now.wall_ms);
+    assert_int_equal(mill_load_be64(at + 43), 9);
+    assert_int_equal((int32_t)mill_load_be32(at + 53), -1);
+    assert_int_equal(mill_load_be32(at + 57), 1);
+    assert_memory_equal(at + 61, record, sizeof(record));
+    teardown();
+}
+
+static void test_marker_fences_older_epochs(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    write_txn(p, 9, 0, true);
+    assert_int_equal(txn_end(&f, p, 9, 1, false, 5).error, 0); /* with the epoch raised */
+    assert_int_equal(mill_partition_stable(p), 3);
+    assert_int_equal(txn_end(&f, p, 9, 0, false, 5).error, MILL_KERR_INVALID_PRODUCER_EPOCH);
+    assert_int_equal(txn_end(&f, p, 9, 1, false, 4).error,
+                     MILL_KERR_TRANSACTION_COORDINATOR_FENCED);
+    assert_int_equal(mill_partition_end(p), 3);
+    assert_int_equal(write_txn(p, 9, 2, true).error, MILL_KERR_INVALID_PRODUCER_EPOCH);
+    /* Nothing of the new epoch was written yet: it begins at 0. */
+    assert_int_equal(txn_write(&f, p, m, 9, 1, 3, 1, true).error,
+                     MILL_KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);
+    assert_int_equal(txn_write(&f, p, m, 9, 1, 0, 1, true).error, 0);
+    assert_int_equal(txn_end(&f, p, 77, 3, true, 1).error, 0); /* of one that wrote nothing */
+    assert_int_equal(mill_partition_stable(p), 3);
+    teardown();
+}
+
+static void test_committed_reader_stops_at_open_ones(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    write_txn(p, 1, 0, true); /* 0, 1 */
+    write_txn(p, 2, 0, true); /* 2, 3 */
+    assert_int_equal(mill_partition_stable(p), 0);
+    read_all(p, 0);
+    assert_int_equal(got.bytes, 0);
+    assert_int_equal(got.stable_offset, 0);
+    assert_int_equal(got.high_watermark, 4);
+    txn_end(&f, p, 2, 0, false, 0); /* 4: behind an open one */
+    assert_int_equal(mill_partition_stable(p), 0);
+    txn_end(&f, p, 1, 0, true, 0); /* 5 */
+    assert_int_equal(mill_partition_stable(p), 6);
+    read_all(p, 0);
+    assert_int_equal(seen.data_end, 6);
+    assert_int_equal(seen.aborted_count, 1);
+    assert_int_equal(seen.aborted[0][0], 2);
+    assert_int_equal(seen.aborted[0][1], 2);
+    read_all(p, 5); /* behind its marker */
+    assert_int_equal(seen.aborted_count, 0);
+    teardown();
+}
+
+static void test_committed_watch_waits_for_the_marker(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    bool fired[2] = {false, false};
+    struct mill_log_watch watch = {.user = &fired[0]};
+    struct mill_log_watch committed = {.user = &fired[1], .committed = true};
+    mill_log_watch_data(p, &watch, 0, 1);
+    mill_log_watch_data(p, &committed, 0, 1);
+    write_txn(p, 1, 0, true);
+    fixture_settle(&f);
+    assert_true(fired[0]);
+    assert_false(fired[1]);
+    write_txn(p, 1, 2, true);
+    fixture_settle(&f);
+    assert_false(fired[1]);
+    txn_end(&f, p, 1, 0, true, 0);
+    fixture_settle(&f);
+    assert_true(fired[1]);
+    teardown();
+}
+
+static void test_marker_holds_until_it_is_synced(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_log_settings settings = fixture_settings();
+    settings.flush_messages = 1;
+    fixture_make(&f, NULL);
+    fixture_open(&f);
+    m = maker_new();
+    struct mill_partition *p = fixture_partition(&f, 0, &settings);
+    write_txn(p, 1, 0, true);
+    fixture_settle(&f);
+    bool fired = false;
+    struct mill_log_watch watch = {.user = &fired};
+    mill_log_watch_flush(p, &watch, 2);
+    fixture_settle(&f);
+    assert_true(fired);
+    assert_int_equal(mill_partition_high_watermark(p), 2);
+    assert_int_equal(mill_partition_stable(p), 0);
+    struct mill_append_result result = txn_end(&f, p, 1, 0, true, 0);
+    assert_true(result.must_flush);
+    assert_int_equal(mill_partition_stable(p), 0); /* its marker may be lost still */
+    write_txn(p, 1, 2, true);                      /* the next one of the same producer */
+    assert_int_equal(mill_log_stats(f.log)->transactions, 2);
+    fired = false;
+    mill_log_watch_flush(p, &watch, 5);
+    fixture_settle(&f);
+    assert_true(fired);
+    assert_int_equal(mill_partition_high_watermark(p), 5);
+    assert_int_equal(mill_partition_stable(p), 3);
+    assert_int_equal(mill_log_stats(f.log)->transactions, 1);
+    teardown();
+}
+
+static void test_time_of_open_transaction_is_no_match(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    struct mill_time_result result;
+    bool fired = false;
+    struct mill_log_watch watch = {.user = &fired};
+    write_txn(p, 1, 0, true);
+    for (int committed = 0; committed < 2; committed++) {
+        while (mill_log_find_time(p, m->timestamp, committed == 1, &watch, &result) != 0) {
+            fixture_settle(&f);
+        }
+        assert_int_equal(result.error, 0);
+        assert_int_equal(result.offset, committed == 1 ? -1 : 0);
+    }
+    teardown();
+}
+
+static void test_tables_full_refuse_and_recover(void **state)
+{
+    MILL_UNUSED(state);
+    fixture_make(&f, NULL);
+    f.limits.transactions_max = 8;
+    fixture_open(&f);
+    m = maker_new();
+    struct mill_log_settings settings = fixture_settings();
+    struct mill_partition *p = fixture_partition(&f, 0, &settings);
+    for (int64_t id = 0; id < 8; id++) {
+        assert_int_equal(write_txn(p, id, 0, true).error, 0);
+    }
+    assert_int_equal(write_txn(p, 8, 0, true).error, MILL_KERR_KAFKA_STORAGE_ERROR);
+    assert_int_equal(mill_log_stats(f.log)->transactions_full, 1);
+    assert_int_equal(write_txn(p, 7, 2, true).error, 0);
+    txn_end(&f, p, 3, 0, true, 0);
+    assert_int_equal(write_txn(p, 8, 0, true).error, 0);
+    teardown();
+}
+
+/* Producers with an open transaction are never forgotten, however many others write. */
+static void test_open_transaction_is_not_forgotten(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    write_txn(p, 1000, 0, true);
+    for (int64_t id = 0; id < 200; id++) {
+        m->attributes = 0;
+        m->producer_id = id;
+        m->epoch = 0;
+        m->sequence = 0;
+        maker_build(m, 1);
+        maker_must(&f, p, m);
+    }
+    fixture_step(&f, 2 * 86400000ull);
+    for (int i = 0; i < 5; i++) {
+        fixture_step(&f, 11000);
+    }
+    assert_int_equal(mill_log_stats(f.log)->producers, 1);
+    assert_int_equal(mill_partition_stable(p), 0);
+    m->timestamp = f.now.wall_ms;
+    assert_int_equal(write_txn(p, 1000, 2, false).error, 0);
+    txn_end(&f, p, 1000, 0, true, 0);
+    assert_int_equal(mill_partition_stable(p), mill_partition_end(p));
+    teardown();
+}
+
+/* An abort whose place in the ring holds one that is not in the files waits; nothing is lost. */
+static void test_ring_of_aborted_waits_for_the_files(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    struct mill_append_result result;
+    struct mill_marker_append marker = {.marker = {.type = MILL_MARKER_ABORT}};
+    int r = 0;
+    int64_t id = 0;
+    for (; id < 100 && r == 0; id++) {
+        write_txn(p, id, 0, true);
+        marker.producer_id = id;
+        r = mill_log_append_marker(p, &marker, f.now, &result);
+    }
+    assert_int_equal(r, -EAGAIN);
+    assert_int_equal(id, 17); /* one more than the ring has */
+    fixture_settle(&f);
+    assert_int_equal(mill_log_append_marker(p, &marker, f.now, &result), 0);
+    read_all(p, 0); /* the first fell out of the ring: the files know it */
+    assert_int_equal(seen.aborted_count, 17);
+    for (int64_t i = 0; i < 17; i++) {
+        assert_int_equal(seen.aborted[i][0], i);
+        assert_int_equal(seen.aborted[i][1], 3 * i);
+    }
+    read_all(p, 3 * 5);
+    assert_int_equal(seen.aborted_count, 12);
+    teardown();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_append_needs_a_verified_transaction),
+        cmocka_unit_test(test_append_without_id_or_producer_is_refused),
+        cmocka_unit_test(test_marker_is_laid_out_as_kafkas),
+        cmocka_unit_test(test_marker_fences_older_epochs),
+        cmocka_unit_test(test_committed_reader_stops_at_open_ones),
+        cmocka_unit_test(test_committed_watch_waits_for_the_marker),
+        cmocka_unit_test(test_marker_holds_until_it_is_synced),
+        cmocka_unit_test(test_time_of_open_transaction_is_no_match),
+        cmocka_unit_test(test_tables_full_refuse_and_recover),
+        cmocka_unit_test(test_open_transaction_is_not_forgotten),
+        cmocka_unit_test(test_ring_of_aborted_waits_for_the_files),
+    };
+    return cmocka_run_group_tests_name("txn", tests, NULL, NULL);
+}
