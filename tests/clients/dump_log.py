@@ -5,12 +5,13 @@
 Method: idempotent producers of librdkafka write all codecs into segments that roll often; a topic is deleted
 meanwhile; millraced is killed once in between, and the broker stops cleanly in the end. Then Kafka 4.4's tool
 reads every segment deeply, checks every index in both of its ways, and every producer snapshot. Two files are
-damaged at last, and the tool must see it."""
+damaged at last, and the tool must see it. Transactions: dump_txn.py."""
 import glob
 import os
 import re
 import subprocess
 
+import dump_txn
 from lib.broker import TOP, Broker, pick
 
 JARS = os.path.join(TOP, "build/clients/java/lib")
@@ -110,6 +111,8 @@ def main():
         logs, indexes, snapshots = check(broker)
         check_tool_sees(broker)
     print(f"{logs} segments, {indexes} indexes and {snapshots} snapshots: nothing wrong")
+    logs, aborted = dump_txn.check(dump, faults)
+    print(f"{logs} segments with {aborted} aborted transactions: nothing wrong")
 
 
 if __name__ == "__main__":
