@@ -35,6 +35,7 @@ static const struct cli_option start_options[] = {
     OPTION_FILE,
     OPTION_SET,
     OPTION_STRICT,
+    {"--adopt", NULL, "first take over the log directories that Kafka wrote, with their topics"},
     {"--detach", NULL, "return when the broker serves, and leave it in the background"},
 };
 static const struct cli_option check_options[] = {OPTION_FILE, OPTION_SET, OPTION_STRICT};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program millrace-control: maps what the supervisor made, opens the store, and steps control
  * whenever its bell rings or its timer is due; beside `busy` cores, which ring no bell, it looks at
- * their rings by itself. HTTP has a thread of its own (http/). Exit 0 after SIGTERM, 3 when it can
+ * their rings by itself. HTTP has a thread of its own (http/). With --adopt it makes the metadata of
+ * what Kafka left in log.dirs, and ends. Exit 0 after SIGTERM, 3 when it can
  * never start like this, 1 otherwise. */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +20,7 @@
 
 #include "base/check.h"
 #include "base/log_line.h"
+#include "control/adopt.h"
 #include "control/control.h"
 #include "control/http/server.h"
 #include "control/meta/data.h"
@@ -357,8 +359,9 @@ static int open_control(struct program *program, const struct mill_config *confi
 static int load_config(int argc, char **argv, struct mill_config **ret_config)
 {
     const struct mill_config_fault *faults = NULL;
-    if (argc != 3 || strcmp(argv[1], "--config") != 0) {
-        fprintf(stderr, "usage: millrace-control --config FILE\n");
+    if ((argc != 3 && !(argc == 4 && strcmp(argv[3], "--adopt") == 0)) ||
+        strcmp(argv[1], "--config") != 0) {
+        fprintf(stderr, "usage: millrace-control --config FILE [--adopt]\n");
         return 2;
     }
     int rc = mill_config_load(argv[2], NULL, 0, false, ret_config);
@@ -370,6 +373,17 @@ static int load_config(int argc, char **argv, struct mill_config **ret_config)
         }
     }
     return rc < 0 ? 2 : 0;
+}
+
+/* ret: exit code. */
+static int adopt(const struct mill_config *config)
+{
+    struct mill_report report = {0};
+    if (mill_adopt(config, &report) < 0) {
+        mill_log_line(MILL_LEVEL_ERROR, "control.cannot-adopt", "%s", report.text);
+        return 1;
+    }
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -387,6 +401,11 @@ int main(int argc, char **argv)
     }
     signal(SIGPIPE, SIG_IGN);
     int code = load_config(argc, argv, &config);
+    if (code == 0 && argc == 4) {
+        code = adopt(config);
+        mill_config_free(config);
+        return code;
+    }
     if (code == 0) {
         code = open_control(&program, config);
     }

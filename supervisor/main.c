@@ -30,6 +30,7 @@ struct arguments {
     uint32_t sets_count;
     bool detach;
     bool strict;
+    bool adopt;
 };
 
 static int parse(int argc, char **argv, struct arguments *arguments)
@@ -40,6 +41,8 @@ static int parse(int argc, char **argv, struct arguments *arguments)
             arguments->detach = true;
         } else if (strcmp(argv[i], "--strict") == 0) {
             arguments->strict = true;
+        } else if (strcmp(argv[i], "--adopt") == 0) {
+            arguments->adopt = true;
         } else if (strcmp(argv[i], "-c") == 0 && has_value) {
             arguments->file = argv[++i];
         } else if (strcmp(argv[i], "--set") == 0 && has_value && arguments->sets_count < SETS_MAX) {
@@ -47,7 +50,8 @@ static int parse(int argc, char **argv, struct arguments *arguments)
         } else {
             fprintf(stderr,
                     "millrace-supervisor: unknown or incomplete option %s; usage: "
-                    "millrace-supervisor [-c FILE] [--set key=value]... [--strict] [--detach]\n",
+                    "millrace-supervisor [-c FILE] [--set key=value]... [--strict] [--adopt] "
+                    "[--detach]\n",
                     argv[i]);
             return -EINVAL;
         }
@@ -55,7 +59,7 @@ static int parse(int argc, char **argv, struct arguments *arguments)
     return 0;
 }
 
-static int supervise(const struct mill_config *config, bool detached, int ready_fd)
+static int supervise(const struct mill_config *config, bool adopt, bool detached, int ready_fd)
 {
     char dataplane[MILL_PROGRAM_PATH_BYTES];
     char control[MILL_PROGRAM_PATH_BYTES];
@@ -71,6 +75,7 @@ static int supervise(const struct mill_config *config, bool detached, int ready_
         .dataplane_stop_ms = DATAPLANE_STOP_MS,
         .control_stop_ms = CONTROL_STOP_MS,
         .ready_fd = ready_fd,
+        .adopt = adopt,
         .detached = detached,
     };
     int code = mill_supervisor_run(&options, &report);
@@ -130,7 +135,7 @@ static int await_ready(const struct mill_config *config, int fd, pid_t pid)
     return MILL_EXIT_FAILED;
 }
 
-static int detach(const struct mill_config *config)
+static int detach(const struct mill_config *config, bool adopt)
 {
     int pipe_fds[2];
     if (pipe2(pipe_fds, O_CLOEXEC) != 0) {
@@ -145,7 +150,7 @@ static int detach(const struct mill_config *config)
     if (pid == 0) {
         close(pipe_fds[0]);
         setsid();
-        return supervise(config, true, pipe_fds[1]);
+        return supervise(config, adopt, true, pipe_fds[1]);
     }
     close(pipe_fds[1]);
     return await_ready(config, pipe_fds[0], pid);
@@ -166,7 +171,8 @@ int main(int argc, char **argv)
         mill_config_free(config);
         return MILL_EXIT_CONFIG;
     }
-    int code = arguments.detach ? detach(config) : supervise(config, false, -1);
+    int code = arguments.detach ? detach(config, arguments.adopt)
+                                : supervise(config, arguments.adopt, false, -1);
     mill_config_free(config);
     return code;
 }

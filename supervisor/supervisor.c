@@ -86,6 +86,30 @@ static int redirect(const struct mill_config *config, int ready_fd, struct mill_
     return 0;
 }
 
+/* Has control make the metadata of what Kafka left, under our locks and before anything else runs. */
+static int adopt(const struct supervisor *supervisor, char *properties)
+{
+    char adopt_word[] = "--adopt";
+    char config_word[] = "--config";
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *arguments[] = {strdup(supervisor->options->control), config_word, properties,
+                             adopt_word, NULL};
+        execv(supervisor->options->control, arguments);
+        fprintf(stderr, "millrace-supervisor: cannot run %s: %s; is it installed?\n",
+                supervisor->options->control, strerror(errno));
+        _exit(MILL_EXIT_PERMANENT);
+    }
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (pid < 0 || status != 0) {
+        return mill_fail(supervisor->report, -EIO,
+                         "nothing was adopted and nothing changed; the reason stands above");
+    }
+    return 0;
+}
+
 static int prepare(struct supervisor *supervisor)
 {
     const struct mill_config *config = supervisor->config;
@@ -112,6 +136,10 @@ static int prepare(struct supervisor *supervisor)
     r = mill_config_write(config, path);
     if (r < 0) {
         return mill_fail(report, r, "cannot write %s: %s", path, strerror(-r));
+    }
+    r = supervisor->options->adopt ? adopt(supervisor, path) : 0;
+    if (r < 0) {
+        return r;
     }
     r = pages_prepare(config, &supervisor->pages_lock, report);
     r = r < 0 ? r : segments_make(config, &supervisor->segments, report);

@@ -27,6 +27,7 @@ struct mill_supervisor_options {
     uint32_t backoff_max_ms;    /* and stays here */
     uint32_t dataplane_stop_ms; /* how long a clean stop may take before a kill */
     uint32_t control_stop_ms;
+    bool adopt;    /* metadata is made first of what Kafka left in log.dirs */
     bool detached; /* standard output and error go to run.dir/log once the directory is ours */
     /* "+" is written here when the log was opened, then the ready line; closed after it. -1: none.
      */
