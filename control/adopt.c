@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adopting what Kafka wrote (adopt.h). Formats: meta.properties 0 (ZooKeeper) and 1 (KRaft, KIP-631),
- * partition.metadata (KIP-516), leader-epoch-checkpoint, producer snapshots 1, the first batch of
- * each segment. Nothing of them is changed here; the metadata store is made aside and renamed. */
+/* Adopting what Kafka wrote (adopt.h). Formats: meta.properties 0 (ZooKeeper) and 1 (KRaft,
+ * KIP-631), partition.metadata (KIP-516), leader-epoch-checkpoint, producer snapshots 1, the first
+ * batch of each segment. Nothing of them is changed here; the metadata store is made aside and
+ * renamed. */
 #include "control/adopt.h"
 
 #include <dirent.h>
@@ -132,10 +133,11 @@ static int meta_take(struct adoption *adoption, const char *dir)
     snprintf(path, sizeof(path), "%s/meta.properties", dir);
     int64_t r = read_whole(path, SMALL_FILE_BYTES, &text);
     if (r < 0) {
-        return mill_fail(report, (int)r,
-                         "%s cannot be read: %s; --adopt takes over directories that a Kafka broker "
-                         "wrote, start without it for new ones",
-                         path, strerror((int)-r));
+        return mill_fail(
+            report, (int)r,
+            "%s cannot be read: %s; --adopt takes over directories that a Kafka broker "
+            "wrote, start without it for new ones",
+            path, strerror((int)-r));
     }
     bool whole = value_of(text, "version", version, sizeof(version)) &&
                  value_of(text, "cluster.id", cluster, sizeof(cluster)) &&
@@ -151,8 +153,8 @@ static int meta_take(struct adoption *adoption, const char *dir)
     }
     if (strtol(node, NULL, 10) != node_id) {
         return mill_fail(report, -EPERM,
-                         "log directory %s belongs to node %s, this is node %d: set node.id=%s", dir,
-                         node, node_id, node);
+                         "log directory %s belongs to node %s, this is node %d: set node.id=%s",
+                         dir, node, node_id, node);
     }
     if (adoption->cluster_text[0] && strcmp(adoption->cluster_text, cluster) != 0) {
         return mill_fail(report, -EPERM,
@@ -165,9 +167,10 @@ static int meta_take(struct adoption *adoption, const char *dir)
         mill_uuid_format(&adoption->cluster_id, again);
     }
     if (!parsed || strcmp(again, cluster) != 0) {
-        return mill_fail(report, -EINVAL,
-                         "%s: cluster.id %s is no id of 22 base64 characters, others cannot be kept",
-                         path, cluster);
+        return mill_fail(
+            report, -EINVAL,
+            "%s: cluster.id %s is no id of 22 base64 characters, others cannot be kept", path,
+            cluster);
     }
     snprintf(adoption->cluster_text, sizeof(adoption->cluster_text), "%s", cluster);
     return lock_look(adoption, dir);
@@ -232,8 +235,9 @@ static int segment_look(struct adoption *adoption, const char *path)
 static int files_look(struct adoption *adoption, const char *path)
 {
     DIR *list = opendir(path);
-    int r = list ? 0 : mill_fail(adoption->report, -errno, "%s cannot be read: %s", path,
-                                 strerror(errno));
+    int r =
+        list ? 0
+             : mill_fail(adoption->report, -errno, "%s cannot be read: %s", path, strerror(errno));
     const struct dirent *entry;
     while (r == 0 && (entry = readdir(list)) != NULL) {
         char file[PATH_BYTES];
@@ -308,10 +312,11 @@ static int partition_take(struct adoption *adoption, const char *dir, const char
                 mill_uuid_parse(id, &topic_id) == 0 && !mill_uuid_is_zero(&topic_id);
     free(text);
     if (!good) {
-        return mill_fail(report, -EINVAL,
-                         "%s has no partition.metadata with a topic id (Kafka before 2.8, or damaged): "
-                         "start it once with a newer Kafka, or move it away",
-                         path);
+        return mill_fail(
+            report, -EINVAL,
+            "%s has no partition.metadata with a topic id (Kafka before 2.8, or damaged): "
+            "start it once with a newer Kafka, or move it away",
+            path);
     }
     struct found *found = found_add(adoption);
     if (!found) {
@@ -357,7 +362,9 @@ static int by_name(const void *a, const void *b)
     const struct found *left = a;
     const struct found *right = b;
     int r = strcmp(left->name, right->name);
-    return r != 0 ? r : left->partition < right->partition ? -1 : left->partition > right->partition;
+    return r != 0                               ? r
+           : left->partition < right->partition ? -1
+                                                : left->partition > right->partition;
 }
 
 static int settings_add(struct mill_topic *topic, bool internal)
@@ -416,9 +423,8 @@ static int topic_write(struct adoption *adoption, const struct mill_meta *meta,
         topic->record->partitions[i].leader_epoch--;
 #endif
     }
-    struct mill_meta_topic row = {.record = topic->record,
-                                  .configs = topic->configs,
-                                  .configs_count = topic->configs_count};
+    struct mill_meta_topic row = {
+        .record = topic->record, .configs = topic->configs, .configs_count = topic->configs_count};
     int r = meta->calls->add_topics(meta->store, &row, 1, report);
     mill_topic_free(topic);
     adoption->topics_count++;
@@ -434,8 +440,7 @@ static int store_fill(struct adoption *adoption, const struct mill_meta *meta)
     int64_t first;
     int r = calls->broker(meta->store, node_id, report);
     r = r < 0 ? r : calls->cluster_id(meta->store, &adoption->cluster_id, &kept, report);
-    r = r < 0 ? r
-              : calls->take_ids(meta->store, adoption->ids_end + IDS_MARGIN, &first, report);
+    r = r < 0 ? r : calls->take_ids(meta->store, adoption->ids_end + IDS_MARGIN, &first, report);
     for (uint32_t at = 0; r == 0 && at < adoption->found_count;) {
         uint32_t end = at;
         while (end < adoption->found_count &&
@@ -522,10 +527,11 @@ int mill_adopt(const struct mill_config *config, struct mill_report *report)
     r = r < 0 ? r : store_make(&adoption, file);
     free(adoption.found);
     if (r == 0) {
-        mill_log_line(MILL_LEVEL_NOTICE, "control.adopted",
-                      "cluster=%s topics=%u partitions=%u; settings of topics were not in the "
-                      "directories: nothing is deleted until retention is set (millrace topic alter)",
-                      adoption.cluster_text, adoption.topics_count, adoption.found_count);
+        mill_log_line(
+            MILL_LEVEL_NOTICE, "control.adopted",
+            "cluster=%s topics=%u partitions=%u; settings of topics were not in the "
+            "directories: nothing is deleted until retention is set (millrace topic alter)",
+            adoption.cluster_text, adoption.topics_count, adoption.found_count);
     }
     return r;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The program millrace-control: maps what the supervisor made, opens the store, and steps control
  * whenever its bell rings or its timer is due; beside `busy` cores, which ring no bell, it looks at
- * their rings by itself. HTTP has a thread of its own (http/). With --adopt it makes the metadata of
- * what Kafka left in log.dirs, and ends. Exit 0 after SIGTERM, 3 when it can
- * never start like this, 1 otherwise. */
+ * their rings by itself. HTTP has a thread of its own (http/). With --adopt it makes the metadata
+ * of what Kafka left in log.dirs, and ends. Exit 0 after SIGTERM, 3 when it can never start like
+ * this, 1 otherwise. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

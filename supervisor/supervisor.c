@@ -86,7 +86,8 @@ static int redirect(const struct mill_config *config, int ready_fd, struct mill_
     return 0;
 }
 
-/* Has control make the metadata of what Kafka left, under our locks and before anything else runs. */
+/* Has control make the metadata of what Kafka left, under our locks and before anything else runs.
+ */
 static int adopt(const struct supervisor *supervisor, char *properties)
 {
     char adopt_word[] = "--adopt";

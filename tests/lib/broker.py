@@ -94,6 +94,7 @@ class Broker:
         self.memif_socket = os.path.join(self.home, "memif.sock")
         self.port = free_port(ports)
         self.process = None
+        self.start_words = ()  # more of millrace start
         self.ready = ""
         self.arenas = set()
         listeners = f"LOCAL://127.0.0.1:{self.port}"
@@ -140,7 +141,7 @@ class Broker:
     def launch(self):
         with open(os.path.join(self.home, "broker.log"), "ab") as log:
             self.process = subprocess.Popen(
-                [os.path.join(self.build, "millrace"), "start", "-c", self.config],
+                [os.path.join(self.build, "millrace"), "start", "-c", self.config, *self.start_words],
                 stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
 
     def await_ready(self, timeout):

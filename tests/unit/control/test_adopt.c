@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: what Kafka left becomes metadata whole or not at all, and whatever cannot be served as it is
- * is refused with its reason, with nothing changed. Method: directories in Kafka's formats, made by
- * hand, each fault in turn. */
+/* Goal: what Kafka left becomes metadata whole or not at all, and whatever cannot be served as it
+ * is is refused with its reason, with nothing changed. Method: directories in Kafka's formats, made
+ * by hand, each fault in turn. */
 #include "tests/unit/test.h"
 
 #include <errno.h>
