@@ -408,7 +408,7 @@ static int topic_write(struct adoption *adoption, const struct mill_meta *meta,
         return mill_fail(report, -ENOMEM, "no memory to adopt");
     }
     topic->record->id = found->id;
-    topic->record->flags = internal ? MILL_TOPIC_INTERNAL : 0;
+    topic->record->flags = MILL_TOPIC_MADE | (internal ? MILL_TOPIC_INTERNAL : 0);
     for (uint32_t i = 0; i < count; i++) {
         /* A new leader: its epoch was never used. */
         topic->record->partitions[i] = (struct mill_map_partition){

@@ -114,7 +114,7 @@ static int check_topic(void *context, const struct mill_meta_topic *topic)
     assert_int_equal(mill_uuid_parse(topic_id, &id), 0);
     assert_true(mill_uuid_equal(&topic->record->id, &id));
     assert_string_equal(topic->record->name, "my-topic");
-    assert_int_equal(topic->record->flags, 0);
+    assert_int_equal(topic->record->flags, MILL_TOPIC_MADE);
     assert_int_equal(topic->record->partitions_count, 3);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(topic->record->partitions[i].leader, 5);
