@@ -61,7 +61,13 @@ struct range {
 /* Open transactions and what is not in the files are above it. */
 static int64_t stable_offset(const struct store_partition *partition)
 {
+    const struct store_producers *producers = &partition->producers;
+#ifdef MILL_MUTANT_STORE_CLEAN_UNSTABLE
     return partition->written_offset;
+#endif
+    return producers->open_length > 0
+               ? MILL_MIN(partition->written_offset, producers->open[0].first_offset)
+               : partition->written_offset;
 }
 
 /* Greatest time of the segment's first batch. ret: -1 unknown. */

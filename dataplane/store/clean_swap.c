@@ -156,6 +156,7 @@ int mill_clean_output_end(struct mill_store *store, const struct store_partition
 {
     MILL_UNUSED(partition);
     mill_store_time_entry(&output->segment, &output->entries);
+    output->segment.txn_bytes = output->txn_bytes;
     int r = entries_flush(store, output);
     r = r < 0 ? r : bytes_flush(store, output);
     for (int kind = 0; r == 0 && kind < CLEAN_FILES; kind++) {
