@@ -5,6 +5,8 @@
  * (clean_rig.h). */
 #include "tests/unit/store/clean_rig.h"
 
+#include "tests/unit/log/txn_maker.h"
+
 static struct rig *rig;
 
 static int teardown(void **state)
@@ -165,6 +167,42 @@ static void test_tombstones_live_until_their_horizon(void **state)
 
 /* The batch with a producer's last sequence stays, empty; a retry of it is known after a restart.
  */
+/* What lies above an open transaction is not compacted; of an aborted one nothing stays, and a
+ * read_committed reader is told of it as long as something does. */
+static void test_open_transaction_holds_back(void **state)
+{
+    MILL_UNUSED(state);
+    static struct mill_read_result got;
+    static struct txn_read seen;
+    struct maker *m = maker_new();
+    start(11);
+    append_rounds(5);
+    m->timestamp = rig->f.now.wall_ms;
+    int64_t first = rig->end_offset;
+    assert_int_equal(txn_write(&rig->f, rig->partition, m, 70, 0, 0, 3, true).base_offset, first);
+    rig->end_offset += 3;
+    append_rounds(40);
+    rig_clean(rig);
+    assert_true(rig_stored(rig)->clean_offset <= first);
+    txn_end(&rig->f, rig->partition, 70, 0, false, 1);
+    rig->end_offset++;
+    append_rounds(40);
+    rig_clean(rig);
+    assert_true(rig_stored(rig)->clean_offset > rig->end_offset / 2);
+    rig_evict(rig);
+    for (int64_t offset = first; offset < first + 3;) {
+        txn_read(&rig->f, rig->partition, offset, 1, &got, &seen);
+        assert_int_equal(got.error, 0);
+        struct mill_batch batch;
+        mill_batch_read(mill_ref_data(mill_arena_base(rig->f.arena), &got.refs[0]), &batch);
+        assert_true(batch.producer_id != 70 || batch.records_count == 0);
+        assert_true(batch.producer_id != 70 || seen.aborted_count == 1);
+        offset = seen.data_end;
+    }
+    assert_int_equal(mill_partition_stable(rig->partition), rig->end_offset);
+    free(m);
+}
+
 static void test_sequences_survive(void **state)
 {
     MILL_UNUSED(state);
@@ -583,6 +621,7 @@ int main(void)
         cmocka_unit_test_teardown(test_last_of_each_key_stays, teardown),
         cmocka_unit_test_teardown(test_ratio_and_lags, teardown),
         cmocka_unit_test_teardown(test_tombstones_live_until_their_horizon, teardown),
+        cmocka_unit_test_teardown(test_open_transaction_holds_back, teardown),
         cmocka_unit_test_teardown(test_sequences_survive, teardown),
         cmocka_unit_test_teardown(test_small_map_takes_rounds, teardown),
         cmocka_unit_test_teardown(test_throttled, teardown),
