@@ -44,7 +44,7 @@ static void load_one(struct loader *loader, struct store_partition *partition)
 {
     int r = mill_store_load_synced(loader->store, partition);
     for (uint32_t i = 0; i < partition->segments_count; i++) {
-        mill_store_file_close(loader->store, &partition->segments[i]);
+        mill_store_file_close(loader->store, partition, &partition->segments[i]);
     }
     partition->status = r;
 }
