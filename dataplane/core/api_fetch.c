@@ -55,7 +55,6 @@ static void op_prepare(struct mill_core *core, struct mill_request *request, str
                               ? mill_locate_id(core, &named->topic_id, part->partition, op, &topic)
                               : mill_locate(core, &named->topic, part->partition, op, &topic));
     op->committed = request->read_committed;
-    op->error = (int16_t)mill_locate(core, topic_name, part->partition, op, &topic);
     if (op->error == MILL_KERR_NONE && topic->settings.compression == MILL_CODEC_ZSTD &&
         request->header.api_version < FETCH_ZSTD_VERSION) {
         op->error = MILL_KERR_UNSUPPORTED_COMPRESSION_TYPE;
@@ -258,7 +257,7 @@ struct fetch_fill {
     struct mill_warray topics;
     struct mill_warray parts;
     struct mill_broker_view view; /* of the nodes that hints name */
-    const struct mill_op *op; /* of the element given last */
+    const struct mill_op *op;     /* of the element given last */
     uint32_t op_index;
 };
 
