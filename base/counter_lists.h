@@ -198,4 +198,34 @@
     X(partitions_failed, "partitions whose directory could not be opened")
 #define MILL_CONTROLLER_COUNTERS(X) MILL_CONTROLLER_TOTALS(X) MILL_CONTROLLER_LEVELS(X)
 
+/* Control's own records in internal partitions. */
+#define MILL_JOURNAL_COUNTERS(X)                                                                   \
+    X(journal_appends, "appends to internal partitions asked for")                                 \
+    X(journal_requests, "requests that carried them")                                              \
+    X(journal_reads, "reads of internal partitions")                                               \
+    X(journal_refused, "batches that were not appended")                                           \
+    X(journal_unknown, "batches of which nobody knows whether they are in the log")                \
+    X(journal_timeouts, "requests that a core did not answer in time")                             \
+    X(journal_streams, "streams opened to cores")                                                  \
+    X(journal_full, "appends and reads refused because too much waits")                            \
+    X(journal_ring_full, "times a request had to wait for room in a ring")
+
+/* Consumer groups. */
+#define MILL_GROUP_LEVELS(X)                                                                       \
+    X(groups, "groups known now")                                                                  \
+    X(group_members, "their members now")                                                          \
+    X(group_offsets, "committed offsets known now")                                                \
+    X(group_bytes, "memory of groups now")
+#define MILL_GROUP_TOTALS(X)                                                                       \
+    X(group_joins, "JoinGroup requests")                                                           \
+    X(group_rebalances, "rebalances completed")                                                    \
+    X(group_expired_members, "members removed because they were silent")                           \
+    X(group_commits, "offsets committed")                                                          \
+    X(group_commits_failed, "offsets refused, or of unknown outcome")                              \
+    X(group_offsets_expired, "committed offsets removed by age or with their topic")               \
+    X(group_full, "requests refused because of a limit of groups, members or memory")              \
+    X(group_loads, "partitions of __consumer_offsets read")                                        \
+    X(group_records_bad, "records or batches in them that could not be read")
+#define MILL_GROUP_COUNTERS(X) MILL_GROUP_TOTALS(X) MILL_GROUP_LEVELS(X)
+
 #endif

@@ -263,6 +263,8 @@ static json_t *status_json(const struct instance *instance)
     json_object_set_new(control, #name, number(mill_counter_get(&counters->control.name)));
     MILL_CONTROL_COUNTERS(ADD_COUNTER)
     MILL_CONTROLLER_COUNTERS(ADD_COUNTER)
+    MILL_JOURNAL_COUNTERS(ADD_COUNTER)
+    MILL_GROUP_COUNTERS(ADD_COUNTER)
 #undef ADD_COUNTER
     json_object_set_new(root, "control", control);
     json_t *http = json_object();

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/log_line.h"
 #include "control/admin/request.h"
+#include "control/group/groups.h"
 #include "ipc/frames.h"
 
 enum {
@@ -47,6 +48,8 @@ struct control_core {
 
 struct mill_control {
     struct mill_controller controller;
+    struct mill_journal *journal;
+    struct mill_groups groups;
     struct mill_map *map;
     struct mill_ipc_segment *segment;
     uint64_t segment_bytes;
@@ -101,6 +104,37 @@ static int attach_core(struct mill_control *control, uint32_t index, int bell_fd
     return rc;
 }
 
+/* The journal, the groups and the rings. ret: 0, or negative with the report. */
+static int open_parts(struct mill_control *control, const struct mill_control_options *options,
+                      struct mill_report *report)
+{
+    int64_t timeout_ms = mill_config_int(options->config, MILL_KEY_OFFSETS_COMMIT_TIMEOUT_MS);
+    control->journal = mill_journal_open(control->segment, control->segment_bytes,
+                                         (uint64_t)timeout_ms * MILL_NS_PER_MS, options->random,
+                                         options->random_context);
+    if (!control->journal ||
+        mill_groups_open(&control->groups, &control->controller, control->journal) < 0) {
+        return mill_fail(report, -ENOMEM, "control: out of memory");
+    }
+    for (uint32_t i = 0; i < control->cores_count; i++) {
+        int rc = attach_core(control, i, options->core_bells[i]);
+        if (rc == 0) {
+            rc = mill_journal_core(control->journal, i, &control->cores[i].bell);
+        }
+        if (rc < 0) {
+            return mill_fail(report, rc, "control: the rings of core %u are damaged", i);
+        }
+    }
+    return 0;
+}
+
+static void close_parts(struct mill_control *control)
+{
+    mill_journal_close(control->journal); /* ends what the groups wait for */
+    mill_groups_close(&control->groups);
+    mill_controller_close(&control->controller);
+}
+
 int mill_control_open(const struct mill_control_options *options, struct mill_control **ret_control,
                       struct mill_report *report)
 {
@@ -122,11 +156,10 @@ int mill_control_open(const struct mill_control_options *options, struct mill_co
         rc = mill_controller_open(&control->controller, options->config, &options->meta,
                                   options->map, options->random, options->random_context, report);
     }
-    for (uint32_t i = 0; rc == 0 && i < cores_count; i++) {
-        rc = attach_core(control, i, options->core_bells[i]);
+    if (rc == 0) {
+        rc = open_parts(control, options, report);
         if (rc < 0) {
-            mill_controller_close(&control->controller);
-            mill_fail(report, rc, "control: the rings of core %u are damaged", i);
+            close_parts(control);
         }
     }
     if (rc < 0) {
@@ -166,7 +199,7 @@ void mill_control_close(struct mill_control *control)
         mill_controller_keep_made(&control->controller);
     }
     struct mill_meta meta = control->controller.meta;
-    mill_controller_close(&control->controller);
+    close_parts(control);
     mill_meta_close(&meta);
     free(control->looked);
     free(control);
@@ -191,6 +224,9 @@ bool mill_control_has_work(const struct mill_control *control)
 {
     if (atomic_load_explicit(&control->segment->dataplane.incarnation, memory_order_acquire) !=
         control->dataplane) {
+        return true;
+    }
+    if (mill_journal_has_work(control->journal)) {
         return true;
     }
     for (uint32_t i = 0; i < control->cores_count; i++) {
@@ -262,6 +298,17 @@ static void drop_requests(struct mill_control *control)
     }
 }
 
+/* What the groups took over and have answered comes back into the queue. */
+static void take_answered(struct mill_control *control)
+{
+    struct mill_admin_request *request = NULL;
+    while ((request = mill_groups_answered(&control->groups)) != NULL) {
+        *control->last = request;
+        control->last = &request->next;
+        control->waiting_count++;
+    }
+}
+
 /* Looks whether another millraced runs; what was known of the last one's partitions is void. */
 static bool follow_dataplane(struct mill_control *control)
 {
@@ -273,6 +320,9 @@ static bool follow_dataplane(struct mill_control *control)
     control->dataplane = incarnation;
     control->looked_count = 0;
     mill_controller_forget_states(&control->controller);
+    mill_journal_attach(control->journal, incarnation);
+    mill_groups_attach(&control->groups);
+    take_answered(control);
     drop_requests(control);
     for (uint32_t i = 0; i < control->cores_count; i++) {
         control->cores[i].ids_wanted = false;
@@ -438,7 +488,10 @@ static void take_frame(struct mill_control *control, uint32_t index, uint32_t ki
         return;
     }
     control->counters.requests++;
-    mill_admin_begin(&control->controller, request, now_ns);
+    mill_admin_begin(&control->controller, &control->groups, request, now_ns);
+    if (request->taken) {
+        return; /* it comes back answered */
+    }
     *control->last = request;
     control->last = &request->next;
     control->waiting_count++;
@@ -556,6 +609,11 @@ static void publish(struct mill_control *control)
 #define MILL_CONTROLLER_PUBLISH(name, help) mill_counter_set(&shared->name, counters->name);
     MILL_CONTROL_COUNTERS(MILL_CONTROL_PUBLISH)
     MILL_CONTROLLER_COUNTERS(MILL_CONTROLLER_PUBLISH)
+    const struct mill_journal_counters *journal = mill_journal_counters(control->journal);
+#define MILL_JOURNAL_PUBLISH(name, help) mill_counter_set(&shared->name, journal->name);
+    MILL_JOURNAL_COUNTERS(MILL_JOURNAL_PUBLISH)
+#undef MILL_JOURNAL_PUBLISH
+    mill_groups_publish(&control->groups, shared);
 #undef MILL_CONTROL_PUBLISH
 #undef MILL_CONTROLLER_PUBLISH
 }
@@ -597,7 +655,14 @@ int mill_control_step(struct mill_control *control, const struct mill_now *now,
             return rc;
         }
     }
+    control->groups.env.now_ns = now_ns;
+    control->groups.env.now_ms = now->wall_ms;
     bool more = take_frames(control, now_ns);
+    next_ns = MILL_MIN(next_ns, mill_journal_step(control->journal, now_ns));
+    next_ns = MILL_MIN(next_ns, mill_groups_step(&control->groups, now));
+    /* What the groups appended now leaves in the same turn. */
+    next_ns = MILL_MIN(next_ns, mill_journal_step(control->journal, now_ns));
+    take_answered(control);
     next_ns = MILL_MIN(next_ns, answer_waiting(control, now_ns));
     give_ids(control);
     next_ns = MILL_MIN(next_ns, keep_made(control, now_ns));

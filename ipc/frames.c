@@ -11,6 +11,10 @@
 
 static_assert(sizeof(struct mill_frame_request) == 120, "crosses processes");
 static_assert(sizeof(struct mill_frame_answer) == 32, "crosses processes");
+static_assert(sizeof(struct mill_stream_part) == 32, "crosses processes");
+static_assert(MILL_STREAM_PART_BYTES + sizeof(struct mill_stream_part) <=
+                  MILL_STREAM_RING_BYTES / 4,
+              "a part fits its ring");
 static_assert(sizeof(struct mill_command_id_block) == 24, "crosses processes");
 static_assert(sizeof(struct mill_event_partition) == 32, "crosses processes");
 static_assert(sizeof(struct mill_event_ids_low) == 16, "crosses processes");
@@ -37,6 +41,7 @@ uint64_t mill_ipc_bytes(uint32_t cores_count, uint32_t scratch_bytes)
 {
     uint64_t per_core = 2 * spaced(mill_ring_bytes(MILL_FRAME_RING_BYTES)) +
                         2 * spaced(mill_ring_bytes(MILL_COMMAND_RING_BYTES)) +
+                        2 * spaced(mill_ring_bytes(MILL_STREAM_RING_BYTES)) +
                         2 * spaced(scratch_bytes);
     return head_bytes_of(cores_count) + cores_count * per_core;
 }
@@ -68,6 +73,8 @@ void mill_ipc_format(void *memory, uint32_t cores_count, uint32_t scratch_bytes)
         core->frames_in = take_ring(segment, &at, MILL_FRAME_RING_BYTES);
         core->events = take_ring(segment, &at, MILL_COMMAND_RING_BYTES);
         core->commands = take_ring(segment, &at, MILL_COMMAND_RING_BYTES);
+        core->stream_in = take_ring(segment, &at, MILL_STREAM_RING_BYTES);
+        core->stream_out = take_ring(segment, &at, MILL_STREAM_RING_BYTES);
         core->scratch_out.offset = take(&at, scratch_bytes);
         core->scratch_in.offset = take(&at, scratch_bytes);
     }
@@ -99,12 +106,15 @@ int mill_ipc_check(const void *memory, uint64_t size_bytes)
     uint64_t head = head_bytes_of(segment->cores_count);
     uint64_t frames = mill_ring_bytes(MILL_FRAME_RING_BYTES);
     uint64_t commands = mill_ring_bytes(MILL_COMMAND_RING_BYTES);
+    uint64_t streams = mill_ring_bytes(MILL_STREAM_RING_BYTES);
     for (uint32_t i = 0; i < segment->cores_count; i++) {
         const struct mill_ipc_core *core = &segment->cores[i];
         if (!lies_within(core->frames_out, frames, head, size_bytes) ||
             !lies_within(core->frames_in, frames, head, size_bytes) ||
             !lies_within(core->events, commands, head, size_bytes) ||
             !lies_within(core->commands, commands, head, size_bytes) ||
+            !lies_within(core->stream_in, streams, head, size_bytes) ||
+            !lies_within(core->stream_out, streams, head, size_bytes) ||
             !lies_within(core->scratch_out.offset, segment->scratch_bytes, head, size_bytes) ||
             !lies_within(core->scratch_in.offset, segment->scratch_bytes, head, size_bytes)) {
             return -EBADMSG;

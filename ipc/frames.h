@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What travels in the rings between a core and control (hugepages/ring.h; kind = the enums here).
  *
- * Per core two pairs: frames (client requests that control answers, and the answers) and commands
- * with events (never behind client traffic). Each message names the incarnation of the process that
+ * Per core three pairs: frames (client requests that control answers, and the answers), commands
+ * with events (never behind client traffic), and the two directions of a byte stream on which
+ * control is a client of the core: it speaks Kafka's protocol there, to append to internal
+ * partitions and to read them. Each message names the incarnation of the process that
  * wrote it, so that what a killed process left is known and dropped, never taken for one's own.
  *
  * A frame larger than a quarter of the ring travels through the sender's scratch slot: the message
@@ -20,9 +22,11 @@
 
 enum {
     MILL_IPC_MAGIC = 0x4d4c4950, /* "MLIP" */
-    MILL_IPC_VERSION = 1,
+    MILL_IPC_VERSION = 2,
     MILL_FRAME_RING_BYTES = 1 << 20,
     MILL_COMMAND_RING_BYTES = 1 << 18,
+    MILL_STREAM_RING_BYTES = 1 << 18,
+    MILL_STREAM_PART_BYTES = 32 << 10, /* bytes of control's stream in one message, at most */
 };
 
 /* kind of messages on the frame rings */
@@ -57,6 +61,21 @@ enum mill_frame_outcome {
     MILL_OUTCOME_BYTES = 0, /* send the bytes */
     MILL_OUTCOME_AGAIN = 1, /* what was missing is in the map now: the core answers from it */
     MILL_OUTCOME_CLOSE = 2, /* malformed: close the connection */
+};
+
+/* kind of messages on the stream rings, both ways: struct mill_stream_part, then its bytes */
+enum mill_stream_kind {
+    MILL_STREAM_PART = 1,
+    MILL_STREAM_END = 2, /* core to control: that stream is over, its answers will not come */
+};
+
+/* The first part of a new stream, at position 0, ends the one before. */
+struct mill_stream_part {
+    uint64_t core_incarnation; /* of millraced */
+    uint64_t stream_id;        /* drawn by control, never 0 */
+    uint64_t pos_bytes;        /* of the first byte, in this direction of the stream */
+    uint32_t size_bytes;
+    uint32_t reserved;
 };
 
 /* Commands: control to core. */
@@ -121,6 +140,8 @@ struct mill_ipc_core {
     uint64_t frames_in;                  /* control to core */
     uint64_t events;                     /* core to control */
     uint64_t commands;                   /* control to core */
+    uint64_t stream_in;                  /* control to core */
+    uint64_t stream_out;                 /* core to control */
     struct mill_ipc_scratch scratch_out; /* core's */
     struct mill_ipc_scratch scratch_in;  /* control's */
     struct mill_bell_shared bell;        /* the core sleeps on it */

@@ -102,6 +102,16 @@ bool mill_read_records(struct mill_cursor *at, bool flexible, bool nullable,
            take_bytes(at, ret->length, &ret->ptr, &ret->at);
 }
 
+bool mill_read_blob(struct mill_cursor *at, bool flexible, bool nullable, struct mill_wstr *ret)
+{
+    struct mill_wrecords records;
+    if (!mill_read_records(at, flexible, nullable, &records)) {
+        return false;
+    }
+    *ret = (struct mill_wstr){.length = records.length, .ptr = records.ptr, .at = records.at};
+    return true;
+}
+
 bool mill_read_count(struct mill_cursor *at, bool flexible, bool nullable, uint32_t least_bytes,
                      struct mill_warray *ret)
 {
@@ -368,6 +378,23 @@ void mill_write_records(struct mill_writer *to, bool flexible, bool nullable,
         write_value(to, length, records->ptr, &records->at);
     } else {
         write_hole(to, (uint32_t)length);
+    }
+}
+
+void mill_write_blob(struct mill_writer *to, bool flexible, bool nullable,
+                     const struct mill_wstr *blob)
+{
+    if (blob->length < -1 || (blob->length == -1 && !nullable)) {
+        fail(to, -EINVAL);
+        return;
+    }
+    if (flexible) {
+        mill_write_uvarint(to, (uint32_t)blob->length + 1);
+    } else {
+        mill_write_i32(to, blob->length);
+    }
+    if (blob->length > 0) {
+        write_value(to, blob->length, blob->ptr, &blob->at);
     }
 }
 

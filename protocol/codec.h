@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What generated message code is made of: readers that take one value off a cursor and writers that
- * put one into a run of memory. Only generated code includes it; everyone else uses wire.h. Pure;
- * any thread; never allocates.
+ * put one into a run of memory. For generated code, and for the records of internal topics;
+ * everyone else uses wire.h. Pure; any thread; never allocates.
  *
  * Readers return false when the bytes do not hold the value (too few, a bad length, null where it
  * is not allowed); the cursor is then undefined and the message refused. Writers remember their
@@ -93,6 +93,7 @@ bool mill_read_uvarint(struct mill_cursor *at, uint32_t *ret);
 bool mill_read_str(struct mill_cursor *at, bool flexible, bool nullable, struct mill_wstr *ret);
 bool mill_read_records(struct mill_cursor *at, bool flexible, bool nullable,
                        struct mill_wrecords *ret);
+bool mill_read_blob(struct mill_cursor *at, bool flexible, bool nullable, struct mill_wstr *ret);
 
 /* Reads an array's count and refuses one whose elements cannot fit into what is left, each taking
  * at least least_bytes (1 or more). ret->at stands at the first element. */
@@ -131,6 +132,8 @@ void mill_write_str(struct mill_writer *to, bool flexible, bool nullable,
                     const struct mill_wstr *text);
 void mill_write_records(struct mill_writer *to, bool flexible, bool nullable,
                         const struct mill_wrecords *records);
+void mill_write_blob(struct mill_writer *to, bool flexible, bool nullable,
+                     const struct mill_wstr *blob);
 void mill_write_count(struct mill_writer *to, bool flexible, bool nullable, int32_t count);
 void mill_write_array_i32(struct mill_writer *to, bool flexible, bool nullable,
                           const struct mill_warray *array);

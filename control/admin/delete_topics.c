@@ -67,6 +67,10 @@ static void resolve(struct mill_controller *controller, struct mill_admin_reques
             refuse(item, MILL_KERR_UNKNOWN_TOPIC_ID, "there is no topic with this id");
         }
     }
+    if (item->topic && (item->topic->record->flags & MILL_TOPIC_INTERNAL) != 0) {
+        item->topic = NULL;
+        refuse(item, MILL_KERR_INVALID_REQUEST, "an internal topic cannot be deleted");
+    }
     if (item->topic && !mill_config_bool(controller->config, MILL_KEY_DELETE_TOPIC_ENABLE)) {
         item->topic = NULL;
         refuse(item, MILL_KERR_TOPIC_DELETION_DISABLED, "delete.topic.enable is false");

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "control/group/groups.h"
 
 enum {
     ANSWER_BYTES_FIRST = 16 << 10,
@@ -65,8 +66,8 @@ char *mill_admin_text(struct mill_admin_request *request, const struct mill_wstr
     return copy;
 }
 
-void mill_admin_begin(struct mill_controller *controller, struct mill_admin_request *request,
-                      uint64_t now_ns)
+void mill_admin_begin(struct mill_controller *controller, struct mill_groups *groups,
+                      struct mill_admin_request *request, uint64_t now_ns)
 {
     /* The core answers by itself at its deadline: be there a little before. */
     uint64_t left_ns = request->head.deadline_ns > now_ns ? request->head.deadline_ns - now_ns : 0;
@@ -80,9 +81,6 @@ void mill_admin_begin(struct mill_controller *controller, struct mill_admin_requ
     switch (request->header.api_key) {
     case MILL_API_KEY_METADATA:
         mill_admin_metadata_begin(controller, request, &at);
-        break;
-    case MILL_API_KEY_FIND_COORDINATOR:
-        mill_find_coordinator(request, &at);
         break;
     case MILL_API_KEY_CREATE_TOPICS:
         mill_create_topics_begin(controller, request, &at, now_ns);
@@ -106,10 +104,10 @@ void mill_admin_begin(struct mill_controller *controller, struct mill_admin_requ
         mill_incremental_alter_configs(controller, request, &at);
         break;
     default:
-        mill_admin_close(request); /* a core's own API has no business here */
+        mill_groups_request(groups, request, &at);
         break;
     }
-    if (!request->ready) {
+    if (!request->ready && !request->taken) {
         mill_admin_continue(controller, request, now_ns);
     }
 }
@@ -126,6 +124,9 @@ void mill_admin_continue(struct mill_controller *controller, struct mill_admin_r
         break;
     case MILL_API_KEY_DESCRIBE_LOG_DIRS:
         mill_describe_log_dirs_continue(controller, request, now_ns);
+        break;
+    case MILL_API_KEY_FIND_COORDINATOR:
+        mill_find_coordinator_continue(request->groups, request, now_ns);
         break;
     default:
         mill_create_topics_continue(controller, request, now_ns);

@@ -13,6 +13,8 @@ enum {
     MILL_ADMIN_ELEMENTS_MAX = 10000,
 };
 
+struct mill_groups;
+
 struct mill_admin_request {
     struct mill_admin_request *next;
     struct mill_frame_request head;
@@ -36,11 +38,15 @@ struct mill_admin_request {
     uint32_t grows_count;
     struct mill_dir_scan *scan; /* DescribeLogDirs */
     bool validate_only;
+
+    struct mill_groups *groups; /* of the APIs of groups */
+    bool taken;                 /* waits there: given back by mill_groups_answered */
 };
 
-/* Takes a whole frame: decodes, decides, answers or leaves the request waiting (ready false). */
-void mill_admin_begin(struct mill_controller *controller, struct mill_admin_request *request,
-                      uint64_t now_ns);
+/* Takes a whole frame: decodes, decides, answers or leaves the request waiting (ready false); after
+ * it the request may belong to the groups (taken). */
+void mill_admin_begin(struct mill_controller *controller, struct mill_groups *groups,
+                      struct mill_admin_request *request, uint64_t now_ns);
 /* Looks whether a waiting request can be answered now. */
 void mill_admin_continue(struct mill_controller *controller, struct mill_admin_request *request,
                          uint64_t now_ns);
@@ -91,7 +97,6 @@ void mill_alter_configs(struct mill_controller *controller, struct mill_admin_re
                         struct mill_cursor *at);
 void mill_incremental_alter_configs(struct mill_controller *controller,
                                     struct mill_admin_request *request, struct mill_cursor *at);
-void mill_find_coordinator(struct mill_admin_request *request, struct mill_cursor *at);
 void mill_admin_metadata_begin(struct mill_controller *controller,
                                struct mill_admin_request *request, struct mill_cursor *at);
 void mill_metadata_continue(const struct mill_controller *controller,

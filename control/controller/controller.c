@@ -442,6 +442,9 @@ static bool check_create(struct mill_controller *controller, struct mill_create 
     if (!check_configs(controller, item, pool)) {
         return false;
     }
+    if (mill_topic_is_internal(item->name, item->name_length)) {
+        item->topic->record->flags |= MILL_TOPIC_INTERNAL;
+    }
     place(controller, item->topic);
     if (item->assigned) {
         memcpy(item->topic->record->partitions, item->assignment,

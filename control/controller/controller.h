@@ -151,6 +151,9 @@ int8_t mill_settings_source(const struct mill_config *config, const struct mill_
 /* Fills record->settings. */
 void mill_settings_resolve(const struct mill_config *config, struct mill_topic *topic);
 
+/* Topics that control writes itself, whoever makes them. */
+bool mill_topic_is_internal(const char *name, uint32_t length);
+
 /* ret: NULL when a topic may be called so, else the reason. */
 const char *mill_topic_name_fault(const char *name, uint32_t length);
 

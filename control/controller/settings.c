@@ -109,6 +109,17 @@ void mill_settings_resolve(const struct mill_config *config, struct mill_topic *
 #undef NUMBER
 }
 
+bool mill_topic_is_internal(const char *name, uint32_t length)
+{
+    static const char *const names[] = {"__consumer_offsets", "__transaction_state"};
+    for (size_t i = 0; i < MILL_COUNT_OF(names); i++) {
+        if (length == strlen(names[i]) && memcmp(name, names[i], length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 const char *mill_topic_name_fault(const char *name, uint32_t length)
 {
     if (length == 0) {

@@ -65,8 +65,10 @@ static const struct row listener_rows[] = {MILL_LISTENER_TOTALS(LISTENER_TOTAL)
 static const struct row port_rows[] = {MILL_PORT_TOTALS(PORT_TOTAL) MILL_PORT_LEVELS(PORT_LEVEL)};
 static const struct row jitter_rows[] = {MILL_JITTER_TOTALS(JITTER_TOTAL)
                                              MILL_JITTER_LEVELS(JITTER_LEVEL)};
-static const struct row control_rows[] = {MILL_CONTROL_COUNTERS(
-    CONTROL_TOTAL) MILL_CONTROLLER_TOTALS(CONTROL_TOTAL) MILL_CONTROLLER_LEVELS(CONTROL_LEVEL)};
+static const struct row control_rows[] = {
+    MILL_CONTROL_COUNTERS(CONTROL_TOTAL) MILL_CONTROLLER_TOTALS(CONTROL_TOTAL)
+        MILL_CONTROLLER_LEVELS(CONTROL_LEVEL) MILL_JOURNAL_COUNTERS(CONTROL_TOTAL)
+            MILL_GROUP_TOTALS(CONTROL_TOTAL) MILL_GROUP_LEVELS(CONTROL_LEVEL)};
 static const struct row http_rows[] = {MILL_HTTP_TOTALS(HTTP_TOTAL) MILL_HTTP_LEVELS(HTTP_LEVEL)};
 static const struct row partition_rows[] = {MILL_PARTITION_TOTALS(PARTITION_TOTAL)
                                                 MILL_PARTITION_LEVELS(PARTITION_LEVEL)};

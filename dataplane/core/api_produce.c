@@ -104,7 +104,19 @@ enum {
     PRODUCE_IDS_VERSION = 13, /* topics are named by their ids from here on (KIP-516) */
 };
 
-static enum mill_kerr op_check(struct mill_core *core, const struct mill_produce_request *message,
+/* Internal topics are control's, and of the one client that Kafka lets write to them. */
+static bool may_write_internal(const struct mill_request *request)
+{
+    static const char admin[] = "__admin_client";
+#ifdef MILL_MUTANT_CORE_INTERNAL_OPEN
+    return true;
+#endif
+    return request->conn->stream->listener == MILL_LISTENER_CONTROL ||
+           mill_wstr_equal(&request->header.client_id, admin, sizeof(admin) - 1);
+}
+
+static enum mill_kerr op_check(struct mill_core *core, const struct mill_request *request,
+                               const struct mill_produce_request *message,
                                const struct mill_produce_request_topic_data *named,
                                struct mill_op *op,
                                const struct mill_produce_request_topic_data_partition_data *part)
@@ -119,7 +131,7 @@ static enum mill_kerr op_check(struct mill_core *core, const struct mill_produce
     if (error != MILL_KERR_NONE) {
         return error;
     }
-    if (topic->flags & MILL_TOPIC_INTERNAL) {
+    if ((topic->flags & MILL_TOPIC_INTERNAL) && !may_write_internal(request)) {
         return MILL_KERR_INVALID_TOPIC_EXCEPTION;
     }
     const struct mill_map_partition *partition = &topic->partitions[part->index];
@@ -151,7 +163,7 @@ static void op_begin(struct mill_core *core, struct mill_request *request, uint3
     op->acks = message->acks;
     op->transactional = message->transactional_id.length >= 0;
     op->partition = part->index;
-    enum mill_kerr error = op_check(core, message, topic, op, part);
+    enum mill_kerr error = op_check(core, request, message, topic, op, part);
     if (error != MILL_KERR_NONE) {
         op->error = (int16_t)error;
         return;

@@ -13,8 +13,7 @@
 
 struct mill_listener_words *mill_conn_words(struct mill_core *core, const struct mill_conn *conn)
 {
-    uint32_t index =
-        MILL_MIN((uint32_t)conn->stream->listener, (uint32_t)MILL_MAP_LISTENERS_MAX - 1);
+    uint32_t index = MILL_MIN((uint32_t)conn->stream->listener, (uint32_t)MILL_LISTENER_CONTROL);
     return &core->listener_words[index];
 }
 
@@ -327,7 +326,7 @@ void mill_conn_finish(struct mill_core *core, struct mill_conn *conn, uint32_t f
 static int accepted(void *context, struct mill_stream *stream)
 {
     struct mill_core *core = context;
-    uint32_t listener = MILL_MIN((uint32_t)stream->listener, (uint32_t)MILL_MAP_LISTENERS_MAX - 1);
+    uint32_t listener = MILL_MIN((uint32_t)stream->listener, (uint32_t)MILL_LISTENER_CONTROL);
     if (core->conns_free_count == 0 || core->stopping) {
         core->listener_words[listener].refused++;
         return -ENFILE;
@@ -409,7 +408,7 @@ static void closed(void *context, struct mill_stream *stream, enum mill_stream_e
     mill_chain_clear(&conn->stage);
     stage_end(core, conn);
     pinned_set(core, conn, 0);
-    core->listener_words[MILL_MIN((uint32_t)stream->listener, (uint32_t)MILL_MAP_LISTENERS_MAX - 1)]
+    core->listener_words[MILL_MIN((uint32_t)stream->listener, (uint32_t)MILL_LISTENER_CONTROL)]
         .connections--;
     core->words.connections--;
     mill_list_remove(&conn->ready);

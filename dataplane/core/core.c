@@ -133,10 +133,17 @@ int mill_core_create(const struct mill_core_config *config, struct mill_core **r
     if (r == 0) {
         r = mill_log_create(&log, &core->log);
     }
+    struct mill_control_stream *control = NULL;
+    if (r == 0) {
+        r = mill_control_stream_create(core->ipc, core->ipc_core, core->incarnation,
+                                       &core->control_bell, core->loans, core->arena_base,
+                                       &mill_core_events, core, &control);
+    }
     if (r < 0) {
         mill_core_destroy(core);
         return r;
     }
+    mill_core_add_maker(core, mill_control_stream_maker(control), NULL, MILL_LISTENER_CONTROL);
     *ret_core = core;
     return 0;
 }
@@ -171,7 +178,8 @@ uint64_t mill_core_memory_bytes(const struct mill_core_limits *limits)
     uint64_t requests = limits->connections_max + MILL_REQUESTS_ORPHANED_MAX;
     return limits->connections_max * sizeof(struct mill_conn) +
            requests * (sizeof(struct mill_request) + sizeof(void *)) +
-           limits->peer_ops_max * sizeof(struct mill_op) + MILL_ANSWER_BYTES;
+           limits->peer_ops_max * sizeof(struct mill_op) + MILL_ANSWER_BYTES +
+           mill_control_stream_bytes();
 }
 
 void mill_core_add_maker(struct mill_core *core, struct mill_stream_maker *maker,

@@ -18,7 +18,7 @@
 #include "ipc/nodes.h"
 
 enum {
-    MILL_CORE_MAKERS_MAX = 9, /* kernel sockets and a stack for each port */
+    MILL_CORE_MAKERS_MAX = 10, /* control's stream, kernel sockets and a stack for each port */
     MILL_PEER_RING_BYTES = 4 << 20,
 };
 

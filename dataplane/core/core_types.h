@@ -13,8 +13,9 @@
 #ifndef MILL_DATAPLANE_CORE_TYPES_H
 #define MILL_DATAPLANE_CORE_TYPES_H
 
+#include "dataplane/core/control_stream.h"
 #include "dataplane/core/core.h"
-#include "dataplane/core/heap.h"
+#include "base/heap.h"
 #include "protocol/messages.h"
 #include "protocol/wire.h"
 
@@ -197,7 +198,8 @@ struct mill_request {
     uint32_t header_bytes;
     struct mill_buf body_buf;
     uint8_t body_inline[MILL_BODY_INLINE_BYTES];
-    uint64_t ring_pos; /* of the forwarded frame in the ring to control */
+    uint64_t ring_pos;         /* of the forwarded frame in the ring to control */
+    uint64_t forward_until_ns; /* a living control may take so long */
     uint32_t ops_count;
     uint32_t ops_pending;
     struct mill_op *ops;
@@ -347,7 +349,7 @@ struct mill_core {
     struct mill_listener_words {
         MILL_LISTENER_COUNTERS(MILL_CORE_WORD)
 #undef MILL_CORE_WORD
-    } listener_words[MILL_MAP_LISTENERS_MAX];
+    } listener_words[MILL_LISTENER_CONTROL + 1];
     uint64_t rows_ns; /* when busy partitions were last looked at */
     struct mill_core_row {
         struct mill_uuid topic_id;
@@ -517,8 +519,13 @@ uint32_t mill_hinted_nodes(struct mill_core *core, const struct mill_request *re
 
 /* Hands the whole frame to control; the answer, or the deadline, ends the request. */
 void mill_forward(struct mill_core *core, struct mill_request *request);
+/* A deadline passed: gives control more time when it lives and the API may take longer.
+ * ret: true when it did. */
+bool mill_forward_extend(struct mill_core *core, struct mill_request *request);
 /* The API's retriable error, because control did not answer in time. */
 void mill_forward_expired(struct mill_core *core, struct mill_request *request);
+/* The same for the APIs of groups (expired_groups.c). */
+void mill_forward_expired_group(struct mill_core *core, struct mill_request *request);
 uint32_t mill_forward_run(struct mill_core *core);
 /* Events to control. */
 void mill_event_partition(struct mill_core *core, const struct mill_uuid *topic_id,

@@ -9,6 +9,10 @@
 
 #include "protocol/errors.h"
 
+/* Bounds beside a control that lives but forgot; its own deadlines are shorter. */
+static const uint64_t members_wait_ns = 3600 * MILL_NS_PER_S;
+static const uint64_t writes_wait_ns = 60 * MILL_NS_PER_S;
+
 static void ring_control(struct mill_core *core)
 {
     core->control_rung = true; /* once per turn, after publishing */
@@ -21,10 +25,47 @@ static uint64_t ticket_of(const struct mill_request *request)
     return ((uint64_t)request->generation << 32) | request->index;
 }
 
+/* How long control may take when it lives. A join or sync waits for other members, which only
+ * control knows; what it writes to a log waits for the log. */
+static uint64_t wait_of(const struct mill_core *core, const struct mill_request *request)
+{
+    switch (request->header.api_key) {
+    case MILL_API_KEY_JOIN_GROUP:
+    case MILL_API_KEY_SYNC_GROUP:
+        return members_wait_ns;
+    case MILL_API_KEY_LEAVE_GROUP:
+    case MILL_API_KEY_OFFSET_COMMIT:
+    case MILL_API_KEY_OFFSET_DELETE:
+    case MILL_API_KEY_DELETE_GROUPS:
+        return MILL_MAX(core->limits.control_timeout_ns, writes_wait_ns);
+    default:
+        return core->limits.control_timeout_ns;
+    }
+}
+
+bool mill_forward_extend(struct mill_core *core, struct mill_request *request)
+{
+    uint64_t now = core->now.mono_ns;
+    uint64_t beat = atomic_load_explicit(&core->ipc->control.beat_ns, memory_order_relaxed);
+    /* A control with nothing to do shows itself once a second. */
+    uint64_t silent_max = core->limits.control_timeout_ns + MILL_NS_PER_S;
+#ifdef MILL_MUTANT_CORE_WAIT_UNWATCHED
+    silent_max = MILL_NEVER / 2;
+#endif
+    bool alive = beat + silent_max >= now;
+    if (now >= request->forward_until_ns || !alive || core->stopping) {
+        return false;
+    }
+    mill_request_deadline(
+        core, request, MILL_MIN(request->forward_until_ns, now + core->limits.control_timeout_ns));
+    return true;
+}
+
 void mill_forward(struct mill_core *core, struct mill_request *request)
 {
     const struct mill_stream *stream = request->conn->stream;
     if (request->deadline_ns == MILL_NEVER) {
+        request->forward_until_ns = core->now.mono_ns + wait_of(core, request);
         mill_request_deadline(core, request, core->now.mono_ns + core->limits.control_timeout_ns);
     }
     if (request->expired || core->stopping) {
@@ -40,7 +81,7 @@ void mill_forward(struct mill_core *core, struct mill_request *request)
     struct mill_frame_request head = {
         .core_incarnation = core->incarnation,
         .ticket = ticket_of(request),
-        .deadline_ns = request->deadline_ns,
+        .deadline_ns = request->forward_until_ns,
         .peer_port = stream->peer.port,
         .listener = stream->listener,
         .size_bytes = size,
@@ -367,7 +408,7 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request)
         mill_answer_send(core, request, coordinator_fill, &fill);
         break;
     default:
-        mill_conn_abort(core, request->conn);
+        mill_forward_expired_group(core, request);
         break;
     }
 }
@@ -517,6 +558,7 @@ static uint32_t control_changed(struct mill_core *core)
         next = node->next;
         struct mill_request *request = MILL_CONTAINER_OF(node, struct mill_request, node);
         if (request->ring_pos <= taken) {
+            request->forward_until_ns = 0;
             mill_request_expired(core, request);
             next = core->forwarded.next; /* neighbours may be gone too: begin again */
         }

@@ -36,6 +36,7 @@ static struct mill_request *request_new(struct mill_core *core)
     request->watched = false;
     request->silent = false;
     request->deadline_ns = MILL_NEVER;
+    request->forward_until_ns = 0;
     request->answer = (struct mill_answer){0};
     request->kept = (struct mill_chain){0};
     return request;
@@ -343,6 +344,10 @@ void mill_request_expired(struct mill_core *core, struct mill_request *request)
     }
     switch ((enum mill_request_phase)request->phase) {
     case MILL_PHASE_CONTROL:
+        if (mill_forward_extend(core, request)) {
+            request->expired = false;
+            break;
+        }
         core->words.frames_expired++;
         mill_list_remove(&request->node);
         mill_forward_expired(core, request);

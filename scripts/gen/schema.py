@@ -11,6 +11,7 @@ PLAIN = {
     'bool': ('bool', 1), 'i8': ('int8_t', 1), 'i16': ('int16_t', 2), 'i32': ('int32_t', 4),
     'i64': ('int64_t', 8), 'uuid': ('struct mill_uuid', 16),
     'str': ('struct mill_wstr', None), 'records': ('struct mill_wrecords', None),
+    'blob': ('struct mill_wstr', None),
 }
 ELEMENTS = ('i32', 'str')  # plain types that may stand in an array
 LIMITS = {'i8': 7, 'i16': 15, 'i32': 31, 'i64': 63}  # bits beside the sign
@@ -207,13 +208,13 @@ class Reader:
         return 'plain'
 
     def check(self, number, made):
-        nullable = made.kind in ('array', 'structs') or made.type in ('str', 'records')
+        nullable = made.kind in ('array', 'structs') or made.type in ('str', 'records', 'blob')
         if made.null_from is not None and not nullable:
             self.fail(number, f'{made.name} cannot be null')
         if made.kind == 'struct' and made.tag is None:
             self.fail(number, 'a struct in line is not supported')
-        if made.tag is not None and made.type == 'records':
-            self.fail(number, 'records cannot stand in the tagged section')
+        if made.tag is not None and made.type in ('records', 'blob'):
+            self.fail(number, f'{made.type} cannot stand in the tagged section')
         if made.default is None:
             return
         if made.kind != 'plain' or made.type not in (*LIMITS, 'bool'):

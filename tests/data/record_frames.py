@@ -23,8 +23,6 @@ FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'frames')
 SCHEMAS = os.path.join(os.path.dirname(FOLDER), '..', '..', 'protocol', 'schema')
 TOPIC = 'frames'
 MAX_FRAME_BYTES = 1 << 20
-# Served only so that clients which ask for a group do not stop at start.
-EXTRA = {8: (2, 7), 9: (1, 7), 11: (0, 5), 12: (0, 3), 13: (0, 1), 14: (0, 3)}
 
 
 def read_table():
@@ -80,8 +78,8 @@ class Form:
 
 
 def api_versions(version, form, _port):
-    ranges = {key: (low, high) for key, (_, low, high, _) in TABLE.items()} | EXTRA
-    keys = [i16(k) + i16(a) + i16(b) + form.tags for k, (a, b) in sorted(ranges.items())]
+    keys = [i16(k) + i16(low) + i16(high) + form.tags
+            for k, (_, low, high, _) in sorted(TABLE.items())]
     return i16(0) + form.array(keys) + (i32(0) if version >= 1 else b'') + form.tags
 
 

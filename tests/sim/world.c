@@ -95,7 +95,13 @@ static void config_make(struct world *world)
 {
     char dirs[16 + sizeof(world->log_dir)];
     char segment[64];
-    const char *sets[] = {"node.id=1", "listeners=SIM://127.0.0.1:9092", dirs, segment};
+    const char *sets[] = {"node.id=1",
+                          "listeners=SIM://127.0.0.1:9092",
+                          "offsets.topic.num.partitions=3",
+                          "group.initial.rebalance.delay.ms=0",
+                          "group.min.session.timeout.ms=100",
+                          dirs,
+                          segment};
     size_t at = (size_t)snprintf(dirs, sizeof(dirs), "log.dirs=");
     for (uint32_t i = 0; i < world->disk.dirs_count; i++) {
         at += (size_t)snprintf(dirs + at, sizeof(dirs) - at, "%s%s", i > 0 ? "," : "",
@@ -463,7 +469,7 @@ uint32_t world_turn(struct world *world, uint64_t step_ns)
         }
         work += mill_core_step(core->core, world->now);
     }
-    if (mill_random_below(&world->random, 2) == 0) {
+    if (mill_random_below(&world->random, 2) == 0 && !world->control_stopped) {
         control_step(world);
     }
     return work;

@@ -63,8 +63,9 @@ struct world {
     struct mill_bell_shared *bells;
     struct world_core cores[WORLD_CORES_MAX];
     struct mill_takeup_result takeup;
-    uint64_t discards;  /* lines that a take-up said */
-    bool store_stopped; /* stores make no step: what is appended stays in extents only */
+    uint64_t discards;    /* lines that a take-up said */
+    bool control_stopped; /* hung: makes no step */
+    bool store_stopped;   /* stores make no step: what is appended stays in extents only */
 };
 
 /* Makes folders under /dev/shm and the segments, and starts control and the cores. */
@@ -76,6 +77,8 @@ void world_open_on(struct world *world, uint32_t cores_count, uint64_t seed,
  * every partition serves. */
 void world_topic(struct world *world, const char *name, uint32_t partitions, const char *key,
                  const char *value);
+/* Asks for a coordinator, so that __consumer_offsets is there; it serves when this returns. */
+void world_offsets_topic(struct world *world);
 /* One turn of everything, in seeded order; time moves by up to step_ns. ret: work done. */
 uint32_t world_turn(struct world *world, uint64_t step_ns);
 /* Turns until nothing has work, at most limit turns. */

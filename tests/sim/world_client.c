@@ -13,6 +13,7 @@
 enum {
     PRODUCE_KEY = 0,
     FETCH_KEY = 1,
+    FIND_COORDINATOR_KEY = 10,
     CREATE_TOPICS_KEY = 19,
     PRODUCE_VERSION = 7,
     FETCH_VERSION = 10, /* the first that may read zstd */
@@ -175,6 +176,23 @@ void world_topic(struct world *world, const char *name, uint32_t partitions, con
     uint32_t at = 4 + 4 + 4 + 2 + (uint32_t)strlen(name);
     MILL_ASSERT_LT(at + 2, size);
     MILL_ASSERT_EQ((int16_t)mill_load_be16(client.answer + at), 0);
+    world_disconnect(&client);
+    free(body.at);
+}
+
+void world_offsets_topic(struct world *world)
+{
+    struct world_client client;
+    struct bytes body = bytes_new();
+    int16_t error = -1;
+    put_text(&body, "group");
+    world_connect(world, &client, 0);
+    for (uint32_t tries = 0; error != 0; tries++) {
+        MILL_ASSERT_LT(tries, 100u);
+        world_send(&client, FIND_COORDINATOR_KEY, 0, body.at, body.size);
+        MILL_ASSERT_LE(6u, world_await(&client));
+        error = (int16_t)mill_load_be16(client.answer + 4); /* behind the correlation id */
+    }
     world_disconnect(&client);
     free(body.at);
 }

@@ -354,13 +354,16 @@ static void test_control_id_blocks_never_repeat(void **state)
 /* --- the other handlers ------------------------------------------------------------------------
  */
 
+/* The first question makes the topic of the offsets and waits for it. */
 static void test_find_coordinator_every_version(void **state)
 {
     (void)state;
     struct fake f;
     const char *const keys[] = {"one", "two"};
-    fake_open(&f, NULL, 0);
-    for (int16_t version = 0; version <= 4; version++) {
+    const char *const sets[] = {"listeners=LOCAL://127.0.0.1:19092",
+                                "offsets.topic.num.partitions=7"};
+    fake_open(&f, sets, 2);
+    for (int16_t version = 0; version <= 6; version++) {
         struct mill_find_coordinator_request in;
         struct mill_find_coordinator_response out;
         struct mill_find_coordinator_response_coordinators one;
@@ -373,20 +376,50 @@ static void test_find_coordinator_every_version(void **state)
         assert_int_equal(mill_find_coordinator_response_decode(&at, version, &out), 0);
         assert_int_equal(at.left_bytes, 0);
         if (version < 4) {
-            assert_int_equal(out.error_code, 15);
-            assert_int_equal(out.node_id, -1);
-            assert_int_equal(out.port, -1);
+            assert_int_equal(out.error_code, 0);
+            assert_int_equal(out.node_id, 1);
+            assert_int_equal(out.port, 19092);
             continue;
         }
         for (int i = 0; i < 2; i++) {
             assert_true(
                 mill_find_coordinator_response_coordinators_next(&out.coordinators, 4, &one));
             assert_true(mill_wstr_equal(&one.key, keys[i], 3));
-            assert_int_equal(one.error_code, 15);
-            assert_int_equal(one.node_id, -1);
-            assert_true(one.error_message.length > 0);
+            assert_int_equal(one.error_code, 0);
+            assert_int_equal(one.node_id, 1);
+            assert_true(mill_wstr_equal(&one.host, "127.0.0.1", 9));
         }
     }
+    const struct mill_map_topic *topic = mill_map_topic_by_name(f.map, "__consumer_offsets", 18);
+    assert_non_null(topic);
+    assert_int_equal(topic->partitions_count, 7);
+    assert_true((topic->flags & MILL_TOPIC_INTERNAL) != 0);
+    assert_int_equal(topic->settings.compact, 1);
+    fake_close(&f);
+}
+
+static void test_find_coordinator_of_other_keys_is_refused(void **state)
+{
+    (void)state;
+    struct fake f;
+    static const int16_t expected[] = {0, 15, 42};
+    fake_open(&f, NULL, 0);
+    for (int8_t type = 1; type <= 2; type++) {
+        struct mill_find_coordinator_request in;
+        struct mill_find_coordinator_response out;
+        mill_find_coordinator_request_defaults(&in);
+        in.key = mill_wstr_of("one");
+        in.key_type = type;
+        struct mill_writer writer = fake_begin(&f, MILL_API_KEY_FIND_COORDINATOR, 3);
+        assert_int_equal(mill_find_coordinator_request_encode(&writer, 3, &in), 0);
+        struct mill_cursor at = fake_call(&f, &writer, MILL_API_KEY_FIND_COORDINATOR, 3);
+        assert_int_equal(mill_find_coordinator_response_decode(&at, 3, &out), 0);
+        assert_int_equal(out.error_code, expected[type]);
+        assert_int_equal(out.node_id, -1);
+        assert_int_equal(out.port, -1);
+        assert_true(out.error_message.length > 0);
+    }
+    assert_null(mill_map_topic_by_name(f.map, "__consumer_offsets", 18));
     fake_close(&f);
 }
 
@@ -607,6 +640,7 @@ int main(void)
         cmocka_unit_test(test_control_dead_core_requests_dropped),
         cmocka_unit_test(test_control_id_blocks_never_repeat),
         cmocka_unit_test(test_find_coordinator_every_version),
+        cmocka_unit_test(test_find_coordinator_of_other_keys_is_refused),
         cmocka_unit_test(test_metadata_creates_what_may_be),
         cmocka_unit_test(test_metadata_unserved_answers_before_deadline),
         cmocka_unit_test(test_describe_configs_every_version),

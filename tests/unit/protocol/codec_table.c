@@ -59,6 +59,11 @@ void codec_fill_records(struct codec_pool *pool, bool nullable, struct mill_wrec
     ret->ptr = text() + codec_below(pool, LONG_BYTES);
 }
 
+void codec_fill_blob(struct codec_pool *pool, bool nullable, struct mill_wstr *ret)
+{
+    codec_fill_str(pool, nullable, ret);
+}
+
 void codec_fill_uuid(struct codec_pool *pool, struct mill_uuid *ret)
 {
     for (uint32_t i = 0; i < sizeof(ret->b); i++) {

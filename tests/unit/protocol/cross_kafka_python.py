@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 try:
-    from kafka.protocol import admin, api, commit, fetch, metadata, offset, produce
+    from kafka.protocol import admin, api, commit, fetch, group, metadata, offset, produce
 except ImportError as error:
     print(f'skipped: {error}; apt install python3-kafka')
     sys.exit(77)
@@ -24,6 +24,7 @@ WRONG_THERE = {
     (1, 9, 'request'): 'the same', (1, 10, 'request'): 'the same', (1, 11, 'request'): 'the same',
     (2, 4, 'request'): 'current_leader_epoch is eight bytes', (2, 5, 'request'): 'the same',
     (10, 1, 'response'): 'throttle_time_ms is missing',
+    (15, 3, 'response'): 'authorized_operations stand outside the group',
     (32, 1, 'response'): 'config_source is read as a bool',
 }
 
@@ -31,7 +32,7 @@ WRONG_THERE = {
 def tables():
     """(key, version, direction) -> class"""
     found = {}
-    for module in (admin, commit, fetch, metadata, offset, produce):
+    for module in (admin, commit, fetch, group, metadata, offset, produce):
         for thing in vars(module).values():
             if not isinstance(thing, type) or not hasattr(thing, 'API_KEY'):
                 continue

@@ -606,6 +606,207 @@ static int write_txn_markers(struct mill_writer *to, int16_t version)
     return mill_write_txn_markers_request_encode(to, version, &message);
 }
 
+/* --- groups ---------------------------------------------------------------------------------- */
+
+static const char group_id[] = "sample";
+static const char member_id[] = "sample-1";
+
+static void get_commit_partition(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_commit_request_topics_partitions *partition = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    partition->committed_metadata = mill_wstr_of("note");
+}
+
+static void get_commit_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_commit_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partitions = one(get_commit_partition);
+}
+
+static int offset_commit(struct mill_writer *to, int16_t version)
+{
+    struct mill_offset_commit_request message;
+    mill_offset_commit_request_defaults(&message);
+    message.group_id = mill_wstr_of(group_id);
+    message.topics = one(get_commit_topic);
+    return mill_offset_commit_request_encode(to, version, &message);
+}
+
+static void get_fetch_offsets_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_fetch_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partition_indexes = one(get_zero);
+}
+
+static void get_fetch_offsets_group_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_fetch_request_groups_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partition_indexes = one(get_zero);
+}
+
+static void get_fetch_offsets_group(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_fetch_request_groups *group = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    group->group_id = mill_wstr_of(group_id);
+    group->topics = one(get_fetch_offsets_group_topic);
+}
+
+static int offset_fetch(struct mill_writer *to, int16_t version)
+{
+    struct mill_offset_fetch_request message;
+    mill_offset_fetch_request_defaults(&message);
+    message.group_id = mill_wstr_of(group_id);
+    message.topics = one(get_fetch_offsets_topic);
+    message.groups = one(get_fetch_offsets_group);
+    return mill_offset_fetch_request_encode(to, version, &message);
+}
+
+static void get_protocol(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_join_group_request_protocols *protocol = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    protocol->name = mill_wstr_of("range");
+    protocol->metadata = mill_wstr_of("metadata");
+}
+
+static int join_group(struct mill_writer *to, int16_t version)
+{
+    struct mill_join_group_request message;
+    mill_join_group_request_defaults(&message);
+    message.group_id = mill_wstr_of(group_id);
+    message.session_timeout_ms = 10000;
+    message.rebalance_timeout_ms = 10000;
+    message.member_id = mill_wstr_of(member_id);
+    message.protocol_type = mill_wstr_of("consumer");
+    message.protocols = one(get_protocol);
+    return mill_join_group_request_encode(to, version, &message);
+}
+
+static int heartbeat(struct mill_writer *to, int16_t version)
+{
+    struct mill_heartbeat_request message;
+    mill_heartbeat_request_defaults(&message);
+    message.group_id = mill_wstr_of(group_id);
+    message.member_id = mill_wstr_of(member_id);
+    return mill_heartbeat_request_encode(to, version, &message);
+}
+
+static void get_leaving(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_leave_group_request_members *member = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    member->member_id = mill_wstr_of(member_id);
+}
+
+static int leave_group(struct mill_writer *to, int16_t version)
+{
+    struct mill_leave_group_request message;
+    mill_leave_group_request_defaults(&message);
+    message.group_id = mill_wstr_of(group_id);
+    message.member_id = mill_wstr_of(member_id);
+    message.members = one(get_leaving);
+    return mill_leave_group_request_encode(to, version, &message);
+}
+
+static void get_member_assignment(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_sync_group_request_assignments *assignment = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    assignment->member_id = mill_wstr_of(member_id);
+    assignment->assignment = mill_wstr_of("assignment");
+}
+
+static int sync_group(struct mill_writer *to, int16_t version)
+{
+    struct mill_sync_group_request message;
+    mill_sync_group_request_defaults(&message);
+    message.group_id = mill_wstr_of(group_id);
+    message.member_id = mill_wstr_of(member_id);
+    message.assignments = one(get_member_assignment);
+    return mill_sync_group_request_encode(to, version, &message);
+}
+
+static void get_group_id(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_wstr *id = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    *id = mill_wstr_of(group_id);
+}
+
+static int describe_groups(struct mill_writer *to, int16_t version)
+{
+    struct mill_describe_groups_request message;
+    mill_describe_groups_request_defaults(&message);
+    message.groups = one(get_group_id);
+    return mill_describe_groups_request_encode(to, version, &message);
+}
+
+static void get_stable(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_wstr *state = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    *state = mill_wstr_of("Stable");
+}
+
+static int list_groups(struct mill_writer *to, int16_t version)
+{
+    struct mill_list_groups_request message;
+    mill_list_groups_request_defaults(&message);
+    message.states_filter = one(get_stable);
+    return mill_list_groups_request_encode(to, version, &message);
+}
+
+static int delete_groups(struct mill_writer *to, int16_t version)
+{
+    struct mill_delete_groups_request message;
+    mill_delete_groups_request_defaults(&message);
+    message.groups_names = one(get_group_id);
+    return mill_delete_groups_request_encode(to, version, &message);
+}
+
+static void get_forgotten_partition(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    MILL_UNUSED(ret_element); /* partition 0 is the default */
+}
+
+static void get_forgotten_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_delete_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partitions = one(get_forgotten_partition);
+}
+
+static int offset_delete(struct mill_writer *to, int16_t version)
+{
+    struct mill_offset_delete_request message;
+    mill_offset_delete_request_defaults(&message);
+    message.group_id = mill_wstr_of(group_id);
+    message.topics = one(get_forgotten_topic);
+    return mill_offset_delete_request_encode(to, version, &message);
+}
+
 /* --- all of them ----------------------------------------------------------------------------- */
 
 static const struct sample {
@@ -616,7 +817,15 @@ static const struct sample {
     {1, fetch},
     {2, list_offsets},
     {3, metadata},
+    {8, offset_commit},
+    {9, offset_fetch},
     {10, find_coordinator},
+    {11, join_group},
+    {12, heartbeat},
+    {13, leave_group},
+    {14, sync_group},
+    {15, describe_groups},
+    {16, list_groups},
     {18, api_versions},
     {19, create_topics},
     {20, delete_topics},
@@ -631,10 +840,12 @@ static const struct sample {
     {33, alter_configs},
     {35, describe_log_dirs},
     {37, create_partitions},
+    {42, delete_groups},
     {43, elect_leaders},
     {44, incremental_alter_configs},
     {45, alter_reassignments},
     {46, list_reassignments},
+    {47, offset_delete},
     {60, describe_cluster},
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deadlines of one core in a binary heap of fixed capacity. Items are embedded in what has a
- * deadline. Owner core only; O(log n). */
-#ifndef MILL_DATAPLANE_HEAP_H
-#define MILL_DATAPLANE_HEAP_H
+/* Deadlines in a binary heap of fixed capacity. Items are embedded in what has a deadline. One
+ * thread; O(log n). */
+#ifndef MILL_BASE_HEAP_H
+#define MILL_BASE_HEAP_H
 
 #include "base/check.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Binary heap of deadlines; see heap.h. */
-#include "dataplane/core/heap.h"
+#include "base/heap.h"
 
 #include <errno.h>
 #include <stdlib.h>

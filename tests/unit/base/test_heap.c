@@ -4,7 +4,7 @@
 #include "tests/unit/test.h"
 
 #include "base/random.h"
-#include "dataplane/core/heap.h"
+#include "base/heap.h"
 
 enum {
     ITEMS = 200,

@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* FindCoordinator, ListGroups, DescribeGroups, DeleteGroups. The first one that asks for a group
+ * makes __consumer_offsets and waits until it serves. */
+#include "control/group/groups.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ipc/nodes.h"
+#include "protocol/errors.h"
+
+enum {
+    KEY_GROUP = 0,
+    KEY_TRANSACTION = 1,
+};
+
+/* --- find --------------------------------------------------------------------------------------
+ */
+
+/* Makes the topic of the offsets. Its name is free: looked up before. */
+static void topic_make(struct mill_groups *groups, struct mill_admin_request *request)
+{
+    char segment[24];
+    struct mill_meta_config configs[] = {{"cleanup.policy", "compact"},
+                                         {"compression.type", "producer"},
+                                         {"segment.bytes", segment}};
+    snprintf(segment, sizeof(segment), "%lld",
+             (long long)mill_config_int(groups->config, MILL_KEY_OFFSETS_TOPIC_SEGMENT_BYTES));
+    struct mill_create item = {
+        .name = MILL_OFFSETS_TOPIC,
+        .name_length = sizeof(MILL_OFFSETS_TOPIC) - 1,
+        .partitions =
+            (int32_t)mill_config_int(groups->config, MILL_KEY_OFFSETS_TOPIC_NUM_PARTITIONS),
+        .replication_factor = 1, /* one broker; offsets.topic.replication.factor is the most */
+        .configs = configs,
+        .configs_count = MILL_COUNT_OF(configs),
+    };
+    mill_controller_create(groups->controller, &item, 1, false, &request->pool);
+    if (!item.created) {
+        mill_topic_free(item.topic);
+    }
+}
+
+struct find_fill {
+    struct mill_groups *groups;
+    struct mill_admin_request *request;
+    const struct mill_wstr *keys;
+    int8_t key_type;
+    bool serves;
+};
+
+struct found {
+    int32_t node_id;
+    const char *host;
+    int32_t port;
+    int16_t error;
+    const char *message;
+};
+
+static struct found coordinator_of(const struct find_fill *fill, const struct mill_wstr *key)
+{
+    static const char unavailable[] = "The coordinator is not available.";
+    const struct mill_groups *groups = fill->groups;
+    const struct mill_config_listener *listeners = NULL;
+    uint32_t listeners_count = mill_config_listeners(groups->config, &listeners);
+    struct found none = {.node_id = -1,
+                         .host = "",
+                         .port = -1,
+                         .error = MILL_KERR_COORDINATOR_NOT_AVAILABLE,
+                         .message = unavailable};
+    if (fill->key_type == KEY_TRANSACTION) {
+        none.message = "transactions are not available yet";
+        return none;
+    }
+    if (fill->key_type != KEY_GROUP) {
+        none.error = MILL_KERR_INVALID_REQUEST;
+        none.message = "unknown type of key";
+        return none;
+    }
+    const struct mill_topic *topic = mill_groups_topic(groups);
+    const char *id = mill_admin_text(fill->request, key, NULL);
+    if (!topic || !fill->serves || !id || fill->request->head.listener >= listeners_count) {
+        return none;
+    }
+    const struct mill_config_listener *listener = &listeners[fill->request->head.listener];
+    int32_t shard = mill_group_shard_of(id, topic->record->partitions_count);
+    uint32_t core =
+        mill_owner_of(&topic->record->id, shard, mill_config_core_endpoints(groups->config));
+    return (struct found){.node_id = mill_node_virtual(groups->controller->node_id, core),
+                          .host = listener->advertised_host,
+                          .port = listener->advertised_port + (int32_t)core};
+}
+
+static void get_coordinator(const void *context, int32_t index, void *ret_element)
+{
+    const struct find_fill *fill = context;
+    struct mill_find_coordinator_response_coordinators *element = ret_element;
+    struct found found = coordinator_of(fill, &fill->keys[index]);
+    element->key = fill->keys[index];
+    element->node_id = found.node_id;
+    element->host = mill_wstr_of(found.host);
+    element->port = found.port;
+    element->error_code = found.error;
+    element->error_message = mill_wstr_of(found.message);
+}
+
+static int encode_find(struct mill_writer *to, int16_t version, const void *message)
+{
+    return mill_find_coordinator_response_encode(to, version, message);
+}
+
+static void find_answer(struct find_fill *fill, const struct mill_find_coordinator_request *in)
+{
+    struct mill_admin_request *request = fill->request;
+    struct mill_find_coordinator_response out;
+    mill_find_coordinator_response_defaults(&out);
+    struct found found = coordinator_of(fill, &in->key);
+    out.error_code = found.error;
+    out.error_message = mill_wstr_of(found.message);
+    out.node_id = found.node_id;
+    out.host = mill_wstr_of(found.host);
+    out.port = found.port;
+    int32_t count = MILL_MAX(in->coordinator_keys.count, 0);
+    struct mill_warray array = in->coordinator_keys;
+    struct mill_wstr *keys = mill_pool_take(&request->pool, (uint64_t)count * sizeof(*keys));
+    for (int32_t i = 0; keys && i < count; i++) {
+        (void)mill_warray_next_str(&array, request->header.flexible, &keys[i]);
+    }
+    if (!keys) {
+        mill_admin_close(request);
+        return;
+    }
+    fill->keys = keys;
+    out.coordinators =
+        (struct mill_warray){.count = count, .get = get_coordinator, .context = fill};
+    mill_admin_answer(request, encode_find, &out);
+}
+
+/* Answers once the offsets' topic serves, or at the deadline. */
+void mill_find_coordinator_continue(struct mill_groups *groups, struct mill_admin_request *request,
+                                    uint64_t now_ns)
+{
+    struct mill_find_coordinator_request in;
+    struct mill_request_header header;
+    struct mill_cursor at =
+        mill_cursor_over(&request->frame_buf, request->frame, request->head.size_bytes);
+    if (mill_request_header_decode(&at, &header) < 0 ||
+        mill_find_coordinator_request_decode(&at, header.api_version, &in) < 0) {
+        mill_admin_close(request);
+        return;
+    }
+    const struct mill_topic *topic = mill_groups_topic(groups);
+    struct find_fill fill = {
+        .groups = groups,
+        .request = request,
+        .key_type = in.key_type,
+        .serves = topic && topic->serving_count > 0 &&
+                  topic->serving_count + topic->failed_count == topic->record->partitions_count,
+    };
+    if (fill.serves || in.key_type != KEY_GROUP || now_ns >= request->wait_until_ns) {
+        find_answer(&fill, &in);
+    }
+}
+
+void mill_find_coordinator(struct mill_groups *groups, struct mill_admin_request *request,
+                           struct mill_cursor *at)
+{
+    struct mill_find_coordinator_request in;
+    if (mill_find_coordinator_request_decode(at, request->header.api_version, &in) < 0 ||
+        in.coordinator_keys.count > MILL_ADMIN_ELEMENTS_MAX) {
+        mill_admin_close(request);
+        return;
+    }
+    if (in.key_type == KEY_GROUP && !mill_groups_topic(groups)) {
+        topic_make(groups, request);
+    }
+}
+
+/* --- list --------------------------------------------------------------------------------------
+ */
+
+struct list_fill {
+    const struct mill_groups *groups;
+    const struct mill_group **found;
+};
+
+static void get_listed(const void *context, int32_t index, void *ret_element)
+{
+    const struct mill_group *group = ((const struct list_fill *)context)->found[index];
+    struct mill_list_groups_response_groups *element = ret_element;
+    element->group_id = mill_wstr_of(group->id);
+    element->protocol_type = mill_wstr_of(group->protocol_type ? group->protocol_type : "");
+    element->group_state = mill_wstr_of(mill_group_state_name(group->state));
+    element->group_type = mill_wstr_of("classic");
+}
+
+static int encode_list(struct mill_writer *to, int16_t version, const void *message)
+{
+    return mill_list_groups_response_encode(to, version, message);
+}
+
+/* True when text is in the filter, letters of either case; an empty filter lets everything in. */
+static bool filter_has(const struct mill_admin_request *request, const struct mill_warray *filter,
+                       const char *text)
+{
+    struct mill_warray array = *filter;
+    struct mill_wstr word;
+    size_t length = strlen(text);
+    if (array.count <= 0) {
+        return true;
+    }
+    while (mill_warray_next_str(&array, request->header.flexible, &word)) {
+        char copy[32];
+        if (mill_wstr_copy(&word, copy, sizeof(copy)) == (int32_t)length &&
+            strcasecmp(copy, text) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void mill_list_groups(struct mill_groups *groups, struct mill_admin_request *request,
+                      struct mill_cursor *at)
+{
+    struct mill_list_groups_request in;
+    struct mill_list_groups_response out;
+    struct list_fill fill = {.groups = groups};
+    int32_t count = 0;
+    if (mill_list_groups_request_decode(at, request->header.api_version, &in) < 0) {
+        mill_admin_close(request);
+        return;
+    }
+    /* The pool's bound follows the request's size; this list follows ours. */
+    fill.found = malloc(MILL_MAX(groups->groups_count, 1u) * sizeof(fill.found[0]));
+    if (!fill.found) {
+        mill_admin_close(request);
+        return;
+    }
+    bool classic = filter_has(request, &in.types_filter, "classic");
+    for (uint32_t i = 0; classic && i < groups->shards_count; i++) {
+        for (const struct mill_group *group = groups->shards[i].first;
+             group && groups->shards[i].state == MILL_SHARD_READY; group = group->shard_next) {
+            if (filter_has(request, &in.states_filter, mill_group_state_name(group->state))) {
+                fill.found[count++] = group;
+            }
+        }
+    }
+    mill_list_groups_response_defaults(&out);
+    out.error_code = groups->loading_count > 0 ? (int16_t)MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS
+                                               : (int16_t)MILL_KERR_NONE;
+    out.groups = (struct mill_warray){.count = count, .get = get_listed, .context = &fill};
+    mill_admin_answer(request, encode_list, &out);
+    free(fill.found);
+}
+
+/* --- describe ----------------------------------------------------------------------------------
+ */
+
+struct described {
+    const char *group_id;
+    const struct mill_group *group; /* NULL unknown */
+    int16_t error;
+    const struct mill_group_member *next;
+};
+
+struct describe_fill {
+    struct described *groups;
+};
+
+static void get_described_member(const void *context, int32_t index, void *ret_element)
+{
+    struct described *described = (void *)(uintptr_t)context;
+    struct mill_describe_groups_response_groups_members *element = ret_element;
+    const struct mill_group_member *member = described->next;
+    bool stable = described->group->state == MILL_GROUP_STABLE;
+    MILL_UNUSED(index);
+    described->next = member->next;
+    element->member_id = mill_wstr_of(member->id);
+    element->group_instance_id = mill_wstr_of(member->instance_id);
+    element->client_id = mill_wstr_of(member->client_id);
+    element->client_host = mill_wstr_of(member->client_host);
+    if (stable) {
+        const struct mill_group_blob *metadata = mill_group_metadata(described->group, member);
+        element->member_metadata =
+            mill_wstr_of_bytes(metadata->bytes, (int32_t)metadata->size_bytes);
+        element->member_assignment =
+            mill_wstr_of_bytes(member->assignment.bytes, (int32_t)member->assignment.size_bytes);
+    }
+}
+
+static void get_described(const void *context, int32_t index, void *ret_element)
+{
+    struct described *described = &((const struct describe_fill *)context)->groups[index];
+    struct mill_describe_groups_response_groups *element = ret_element;
+    const struct mill_group *group = described->group;
+    element->error_code = described->error;
+    element->group_id = mill_wstr_of(described->group_id);
+    if (!group) {
+        element->group_state = mill_wstr_of(described->error == MILL_KERR_NONE ||
+                                                    described->error == MILL_KERR_GROUP_ID_NOT_FOUND
+                                                ? mill_group_state_name(MILL_GROUP_DEAD)
+                                                : "");
+        if (described->error == MILL_KERR_GROUP_ID_NOT_FOUND) {
+            element->error_message = mill_wstr_of("The group does not exist.");
+        }
+        return;
+    }
+    bool stable = group->state == MILL_GROUP_STABLE;
+    described->next = group->members;
+    element->group_state = mill_wstr_of(mill_group_state_name(group->state));
+    element->protocol_type = mill_wstr_of(group->protocol_type ? group->protocol_type : "");
+    element->protocol_data = mill_wstr_of(stable && group->protocol ? group->protocol : "");
+    element->members = (struct mill_warray){
+        .count = (int32_t)group->members_count, .get = get_described_member, .context = described};
+}
+
+static int encode_describe(struct mill_writer *to, int16_t version, const void *message)
+{
+    return mill_describe_groups_response_encode(to, version, message);
+}
+
+void mill_describe_groups(struct mill_groups *groups, struct mill_admin_request *request,
+                          struct mill_cursor *at)
+{
+    struct mill_describe_groups_request in;
+    struct mill_describe_groups_response out;
+    struct mill_wstr id;
+    struct describe_fill fill;
+    int32_t count = 0;
+    int16_t version = request->header.api_version;
+    if (mill_describe_groups_request_decode(at, version, &in) < 0 ||
+        in.groups.count > MILL_ADMIN_ELEMENTS_MAX) {
+        mill_admin_close(request);
+        return;
+    }
+    fill.groups = mill_pool_take(&request->pool,
+                                 (uint64_t)MILL_MAX(in.groups.count, 0) * sizeof(*fill.groups));
+    while (fill.groups && mill_warray_next_str(&in.groups, request->header.flexible, &id)) {
+        struct described *described = &fill.groups[count++];
+        described->group_id = mill_admin_text(request, &id, NULL);
+        if (!described->group_id) {
+            fill.groups = NULL;
+            break;
+        }
+        described->error = mill_groups_locate(groups, described->group_id);
+        if (described->error == MILL_KERR_NONE) {
+            described->group = mill_groups_find(groups, described->group_id);
+            described->error = described->group || version < 6
+                                   ? (int16_t)MILL_KERR_NONE
+                                   : (int16_t)MILL_KERR_GROUP_ID_NOT_FOUND;
+        }
+    }
+    if (!fill.groups) {
+        mill_admin_close(request);
+        return;
+    }
+    mill_describe_groups_response_defaults(&out);
+    out.groups = (struct mill_warray){.count = count, .get = get_described, .context = &fill};
+    mill_admin_answer(request, encode_describe, &out);
+}
+
+/* --- delete ------------------------------------------------------------------------------------
+ */
+
+/* A DeleteGroups on its way: answered when the last of its groups is. */
+struct deletion {
+    struct mill_groups *groups;
+    struct mill_admin_request *request;
+    uint32_t left;
+    uint32_t count;
+    struct deleted {
+        struct deletion *all;
+        char *group_id;
+        int32_t shard;
+        int16_t error;
+    } items[];
+};
+
+static void get_deleted(const void *context, int32_t index, void *ret_element)
+{
+    const struct deleted *item = &((const struct deletion *)context)->items[index];
+    struct mill_delete_groups_response_results *element = ret_element;
+    element->group_id = mill_wstr_of(item->group_id);
+    element->error_code = item->error;
+}
+
+static int encode_delete(struct mill_writer *to, int16_t version, const void *message)
+{
+    return mill_delete_groups_response_encode(to, version, message);
+}
+
+static void deletion_answer(struct deletion *deletion)
+{
+    struct mill_delete_groups_response out;
+    if (--deletion->left > 0) {
+        return;
+    }
+    mill_delete_groups_response_defaults(&out);
+    out.results = (struct mill_warray){
+        .count = (int32_t)deletion->count, .get = get_deleted, .context = deletion};
+    mill_admin_answer(deletion->request, encode_delete, &out);
+    mill_groups_give(deletion->groups, deletion->request);
+    for (uint32_t i = 0; i < deletion->count; i++) {
+        free(deletion->items[i].group_id);
+    }
+    free(deletion);
+}
+
+static void group_deleted(void *context, const struct mill_journal_result *result)
+{
+    struct deleted *item = context;
+    struct mill_groups *groups = item->all->groups;
+    struct mill_group *group = mill_groups_find(groups, item->group_id);
+    item->error = mill_groups_outcome(groups, item->shard, 0, result);
+    if (group && group->state == MILL_GROUP_DEAD) {
+        if (item->error == MILL_KERR_NONE) {
+            mill_groups_remove(groups, group);
+        } else {
+            group->state = MILL_GROUP_EMPTY;
+        }
+    }
+    deletion_answer(item->all);
+}
+
+static void group_delete(struct mill_groups *groups, struct deleted *item)
+{
+    item->error = mill_groups_locate(groups, item->group_id);
+    if (item->error != MILL_KERR_NONE) {
+        return;
+    }
+    struct mill_group *group = mill_groups_find(groups, item->group_id);
+    if (!group || group->state == MILL_GROUP_DEAD) {
+        item->error = MILL_KERR_GROUP_ID_NOT_FOUND;
+        return;
+    }
+    if (group->state != MILL_GROUP_EMPTY || group->pending_count > 0 || group->commits > 0) {
+        item->error = MILL_KERR_NON_EMPTY_GROUP;
+        return;
+    }
+    struct mill_group_offset **offsets =
+        malloc(MILL_MAX(group->offsets_count, 1u) * sizeof(struct mill_group_offset *));
+    uint32_t count = 0;
+    for (struct mill_group_offset *offset = group->offsets; offset && offsets;
+         offset = offset->next) {
+        offsets[count++] = offset;
+    }
+    item->shard = group->shard;
+    item->error = offsets
+                      ? mill_groups_bury(groups, group, offsets, count, true, group_deleted, item)
+                      : (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    free(offsets);
+    if (item->error == MILL_KERR_NONE) {
+        group->state = MILL_GROUP_DEAD;
+        item->all->left++;
+    }
+}
+
+void mill_delete_groups(struct mill_groups *groups, struct mill_admin_request *request,
+                        struct mill_cursor *at)
+{
+    struct mill_delete_groups_request in;
+    struct mill_wstr id;
+    if (mill_delete_groups_request_decode(at, request->header.api_version, &in) < 0 ||
+        in.groups_names.count > MILL_ADMIN_ELEMENTS_MAX) {
+        mill_admin_close(request);
+        return;
+    }
+    uint32_t most = (uint32_t)MILL_MAX(in.groups_names.count, 0);
+    struct deletion *deletion = calloc(1, sizeof(*deletion) + most * sizeof(deletion->items[0]));
+    if (!deletion) {
+        mill_admin_close(request);
+        return;
+    }
+    deletion->groups = groups;
+    deletion->request = request;
+    deletion->left = 1; /* until all were looked at */
+    while (mill_warray_next_str(&in.groups_names, request->header.flexible, &id)) {
+        struct deleted *item = &deletion->items[deletion->count++];
+        const char *text = mill_admin_text(request, &id, NULL);
+        item->all = deletion;
+        item->group_id = strdup(text ? text : "");
+        if (!item->group_id) {
+            item->error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+        } else {
+            group_delete(groups, item);
+        }
+    }
+    if (deletion->left > 1) {
+        mill_groups_take(request);
+    }
+    deletion_answer(deletion);
+}

@@ -1,0 +1,950 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All groups; see groups.h. A shard is a partition of __consumer_offsets.
+ *
+ *   topic serves --> LOADING: read, apply, read ... up to the high watermark --> READY
+ *                       ^                                                          |
+ *                       +--------- an append ended with an unknown outcome --------+
+ */
+#include "control/group/groups.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/log_line.h"
+#include "base/siphash.h"
+#include "protocol/errors.h"
+
+enum {
+    BUCKETS = 1 << 16, /* of groups; offsets have sixteen times as many */
+    OFFSET_BUCKETS = 1 << 20,
+    LOAD_POOL_BYTES = 64 << 20, /* of one record */
+    LOADS_AT_ONCE = 16,
+    TIMERS_PER_STEP = 1024,
+    EXPIRE_BATCH = 256, /* tombstones of one append */
+    RETRY_NS = 100000000,
+};
+
+/* --- hashes ------------------------------------------------------------------------------------
+ */
+
+/* Java's hash of a String, over UTF-16 units. */
+static int32_t java_hash(const char *text)
+{
+    uint32_t hash = 0;
+    for (const uint8_t *at = (const uint8_t *)text; *at;) {
+        uint32_t code = *at;
+        uint32_t more = code < 0x80 ? 0 : code < 0xe0 ? 1 : code < 0xf0 ? 2 : 3;
+        code &= more == 0 ? 0x7fu : 0x3fu >> more;
+        at++;
+        for (; more > 0 && (*at & 0xc0) == 0x80; more--) {
+            code = (code << 6) | (*at++ & 0x3fu);
+        }
+        if (code >= 0x10000) {
+            code -= 0x10000;
+            hash = hash * 31 + (0xd800 + (code >> 10));
+            code = 0xdc00 + (code & 0x3ff);
+        }
+        hash = hash * 31 + code;
+    }
+    return (int32_t)hash;
+}
+
+int32_t mill_group_shard_of(const char *group_id, uint32_t shards_count)
+{
+    int32_t hash = java_hash(group_id);
+    uint32_t positive = hash == INT32_MIN ? 0 : (uint32_t)(hash < 0 ? -hash : hash);
+    return shards_count > 0 ? (int32_t)(positive % shards_count) : 0;
+}
+
+static struct mill_group **bucket_of(const struct mill_groups *groups, const char *group_id)
+{
+    return &groups->buckets[mill_siphash(groups->key, group_id, strlen(group_id)) & (BUCKETS - 1)];
+}
+
+static struct mill_group_offset **offset_bucket_of(const struct mill_groups *groups,
+                                                   const struct mill_group *group,
+                                                   const char *topic, int32_t partition)
+{
+    uint64_t hash = mill_siphash(groups->key, topic, strlen(topic));
+    hash ^= (uint64_t)(uintptr_t)group ^ ((uint64_t)(uint32_t)partition << 32);
+    return &groups->offset_buckets[mill_siphash(groups->key, &hash, sizeof(hash)) &
+                                   (OFFSET_BUCKETS - 1)];
+}
+
+/* --- groups ------------------------------------------------------------------------------------
+ */
+
+struct mill_group *mill_groups_find(const struct mill_groups *groups, const char *group_id)
+{
+    struct mill_group *group = *bucket_of(groups, group_id);
+    while (group && strcmp(group->id, group_id) != 0) {
+        group = group->next;
+    }
+    return group;
+}
+
+struct mill_group *mill_groups_make(struct mill_groups *groups, const char *group_id)
+{
+    struct mill_group *group = mill_groups_find(groups, group_id);
+    if (group) {
+        return group;
+    }
+    if (groups->groups_count >= MILL_GROUPS_MAX) {
+        groups->env.full++;
+        return NULL;
+    }
+    group = mill_group_new(group_id);
+    if (!group) {
+        return NULL;
+    }
+    struct mill_group **bucket = bucket_of(groups, group_id);
+    group->next = *bucket;
+    *bucket = group;
+    group->shard = mill_group_shard_of(group_id, groups->shards_count);
+    group->state_ms = groups->env.now_ms;
+    struct mill_shard *shard = &groups->shards[group->shard];
+    group->shard_next = shard->first;
+    if (shard->first) {
+        shard->first->shard_prev = group;
+    }
+    shard->first = group;
+    groups->groups_count++;
+    return group;
+}
+
+void mill_groups_remove(struct mill_groups *groups, struct mill_group *group)
+{
+    struct mill_group **at = bucket_of(groups, group->id);
+    while (*at != group) {
+        at = &(*at)->next;
+    }
+    *at = group->next;
+    if (group->shard_prev) {
+        group->shard_prev->shard_next = group->shard_next;
+    } else {
+        groups->shards[group->shard].first = group->shard_next;
+    }
+    if (group->shard_next) {
+        group->shard_next->shard_prev = group->shard_prev;
+    }
+    while (group->offsets) {
+        mill_groups_offset_remove(groups, group->offsets);
+    }
+    mill_heap_remove(&groups->timers, &group->timer);
+    mill_group_free(&groups->env, group);
+    groups->groups_count--;
+}
+
+/* --- offsets -----------------------------------------------------------------------------------
+ */
+
+struct mill_group_offset *mill_groups_offset(const struct mill_groups *groups,
+                                             const struct mill_group *group, const char *topic,
+                                             int32_t partition)
+{
+    struct mill_group_offset *offset = *offset_bucket_of(groups, group, topic, partition);
+    while (offset && (offset->group != group || offset->partition != partition ||
+                      strcmp(offset->topic, topic) != 0)) {
+        offset = offset->next_hash;
+    }
+    return offset;
+}
+
+void mill_groups_offset_remove(struct mill_groups *groups, struct mill_group_offset *offset)
+{
+    struct mill_group *group = offset->group;
+    struct mill_group_offset **at =
+        offset_bucket_of(groups, group, offset->topic, offset->partition);
+    while (*at != offset) {
+        at = &(*at)->next_hash;
+    }
+    *at = offset->next_hash;
+    if (offset->prev) {
+        offset->prev->next = offset->next;
+    } else {
+        group->offsets = offset->next;
+    }
+    if (offset->next) {
+        offset->next->prev = offset->prev;
+    }
+    group->offsets_count--;
+    groups->offsets_count--;
+    groups->env.bytes -= offset->size_bytes;
+    free(offset);
+}
+
+bool mill_groups_offset_set(struct mill_groups *groups, struct mill_group *group, const char *topic,
+                            int32_t partition, const struct mill_offset_value *value)
+{
+    size_t topic_bytes = strlen(topic) + 1;
+    size_t metadata_bytes = strlen(value->metadata) + 1;
+    size_t size_bytes = sizeof(struct mill_group_offset) + topic_bytes + metadata_bytes;
+    struct mill_group_offset *old = mill_groups_offset(groups, group, topic, partition);
+    if (old && strcmp(old->value.metadata, value->metadata) == 0) {
+        const char *metadata = old->value.metadata;
+        old->value = *value;
+        old->value.metadata = metadata;
+        return true;
+    }
+    struct mill_group_offset *offset = malloc(size_bytes);
+    if (!offset) {
+        return false;
+    }
+    *offset = (struct mill_group_offset){.group = group,
+                                         .value = *value,
+                                         .partition = partition,
+                                         .size_bytes = (uint32_t)size_bytes};
+    memcpy(offset->topic, topic, topic_bytes);
+    memcpy(offset->topic + topic_bytes, value->metadata, metadata_bytes);
+    offset->value.metadata = offset->topic + topic_bytes;
+    if (old) {
+        mill_groups_offset_remove(groups, old);
+    }
+    struct mill_group_offset **bucket = offset_bucket_of(groups, group, topic, partition);
+    offset->next_hash = *bucket;
+    *bucket = offset;
+    offset->next = group->offsets;
+    if (group->offsets) {
+        group->offsets->prev = offset;
+    }
+    group->offsets = offset;
+    group->offsets_count++;
+    groups->offsets_count++;
+    groups->env.bytes += size_bytes;
+    return true;
+}
+
+/* --- requests that wait ------------------------------------------------------------------------
+ */
+
+void mill_groups_take(struct mill_admin_request *request)
+{
+    request->taken = true;
+    free(request->frame);
+    request->frame = NULL;
+    mill_pool_clear(&request->pool);
+}
+
+void mill_groups_give(struct mill_groups *groups, struct mill_admin_request *request)
+{
+    if (!request->taken) {
+        return; /* its handler still has it */
+    }
+    request->next = NULL;
+    *groups->answered_last = request;
+    groups->answered_last = &request->next;
+}
+
+struct mill_admin_request *mill_groups_answered(struct mill_groups *groups)
+{
+    struct mill_admin_request *request = groups->answered;
+    if (request) {
+        groups->answered = request->next;
+        if (!groups->answered) {
+            groups->answered_last = &groups->answered;
+        }
+        request->next = NULL;
+    }
+    return request;
+}
+
+/* --- the log -----------------------------------------------------------------------------------
+ */
+
+struct mill_topic *mill_groups_topic(const struct mill_groups *groups)
+{
+    return mill_topics_by_name(&groups->controller->topics, MILL_OFFSETS_TOPIC,
+                               sizeof(MILL_OFFSETS_TOPIC) - 1);
+}
+
+int16_t mill_groups_locate(const struct mill_groups *groups, const char *group_id)
+{
+    if (groups->shards_count == 0) {
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+    int32_t shard = mill_group_shard_of(group_id, groups->shards_count);
+    return groups->shards[shard].state == MILL_SHARD_READY
+               ? (int16_t)MILL_KERR_NONE
+               : (int16_t)MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS;
+}
+
+int16_t mill_groups_append(struct mill_groups *groups, int32_t shard,
+                           const struct mill_journal_record *records, uint32_t records_count,
+                           mill_journal_done done, void *context)
+{
+    const struct mill_topic *topic = mill_groups_topic(groups);
+    if (!topic || groups->shards[shard].state != MILL_SHARD_READY) {
+        return topic ? MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS : MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+    int rc = mill_journal_append(groups->journal, topic->record, shard, records, records_count,
+                                 groups->env.now_ms, done, context);
+    return rc == 0           ? MILL_KERR_NONE
+           : rc == -EMSGSIZE ? MILL_KERR_INVALID_COMMIT_OFFSET_SIZE
+                             : MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+}
+
+static void shard_read_on(struct mill_groups *groups, int32_t index)
+{
+    struct mill_shard *shard = &groups->shards[index];
+#ifdef MILL_MUTANT_GROUP_UNKNOWN_FORGOTTEN
+    return;
+#endif
+    if (shard->state == MILL_SHARD_READY) {
+        shard->state = MILL_SHARD_LOADING;
+        shard->again = true;
+        groups->loading_count++;
+    }
+}
+
+int16_t mill_groups_outcome(struct mill_groups *groups, int32_t shard, uint32_t records_count,
+                            const struct mill_journal_result *result)
+{
+    MILL_UNUSED(records_count);
+    switch (result->outcome) {
+    case MILL_JOURNAL_DONE:
+        if ((uint32_t)shard < groups->shards_count) {
+            groups->shards[shard].next_offset =
+                MILL_MAX(groups->shards[shard].next_offset, result->next_offset);
+        }
+        return MILL_KERR_NONE;
+    case MILL_JOURNAL_UNKNOWN:
+        if ((uint32_t)shard < groups->shards_count) {
+            shard_read_on(groups, shard);
+        }
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    case MILL_JOURNAL_REFUSED:
+        break;
+    }
+    switch (result->error) {
+    case MILL_KERR_MESSAGE_TOO_LARGE:
+    case MILL_KERR_RECORD_LIST_TOO_LARGE:
+        return MILL_KERR_UNKNOWN_SERVER_ERROR;
+    case MILL_KERR_NOT_LEADER_OR_FOLLOWER:
+        return MILL_KERR_NOT_COORDINATOR;
+    default:
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+}
+
+/* --- storing a group's record ------------------------------------------------------------------
+ */
+
+struct stored {
+    struct mill_groups *groups;
+    enum mill_group_store why;
+    int32_t shard;
+    int32_t generation;
+    bool skip;
+    char *member_id; /* behind group_id */
+    char group_id[];
+};
+
+static void group_stored(void *context, const struct mill_journal_result *result)
+{
+    struct stored *stored = context;
+    struct mill_groups *groups = stored->groups;
+    int16_t error = mill_groups_outcome(groups, stored->shard, 1, result);
+    struct mill_group *group = mill_groups_find(groups, stored->group_id);
+    if (group && stored->why == MILL_GROUP_STORE_SYNC) {
+        mill_group_synced(&groups->env, group, stored->generation, error);
+    } else if (group && stored->why == MILL_GROUP_STORE_STATIC) {
+        mill_group_replaced(&groups->env, group, stored->member_id, stored->generation,
+                            stored->skip, error);
+    }
+    free(stored);
+}
+
+static int16_t group_store(void *context, struct mill_group *group, enum mill_group_store why,
+                           struct mill_group_member *member, bool skip)
+{
+    struct mill_groups *groups = context;
+    struct mill_pool pool = {.limit_bytes = LOAD_POOL_BYTES};
+    struct mill_journal_record record = {0};
+    uint32_t value_bytes = 0;
+    int16_t error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    size_t id_bytes = strlen(group->id) + 1;
+    size_t member_bytes = member ? strlen(member->id) + 1 : 1;
+    struct stored *stored = calloc(1, sizeof(*stored) + id_bytes + member_bytes);
+    record.key = mill_group_key_write(&pool, group->id, &record.key_bytes);
+    record.value = mill_group_value_write(&pool, group, &value_bytes);
+    record.value_bytes = (int32_t)value_bytes;
+    if (stored && record.key && record.value) {
+        *stored = (struct stored){.groups = groups,
+                                  .why = why,
+                                  .shard = group->shard,
+                                  .generation = group->generation,
+                                  .skip = skip};
+        memcpy(stored->group_id, group->id, id_bytes);
+        stored->member_id = stored->group_id + id_bytes;
+        if (member) {
+            memcpy(stored->member_id, member->id, member_bytes);
+        }
+        error = mill_groups_append(groups, group->shard, &record, 1, group_stored, stored);
+        /* The assignments together are larger than a record may be: Kafka says the same. */
+        error =
+            error == MILL_KERR_INVALID_COMMIT_OFFSET_SIZE ? MILL_KERR_UNKNOWN_SERVER_ERROR : error;
+    }
+    if (error != MILL_KERR_NONE) {
+        free(stored);
+    }
+    mill_pool_clear(&pool);
+    return error;
+}
+
+/* --- tombstones --------------------------------------------------------------------------------
+ */
+
+struct buried {
+    struct mill_groups *groups;
+    int32_t shard;
+    mill_journal_done done;
+    void *context;
+};
+
+static void group_buried(void *context, const struct mill_journal_result *result)
+{
+    struct buried *buried = context;
+    if (buried->done) {
+        buried->done(buried->context, result);
+    } else {
+        (void)mill_groups_outcome(buried->groups, buried->shard, 0, result);
+    }
+    free(buried);
+}
+
+int16_t mill_groups_bury(struct mill_groups *groups, struct mill_group *group,
+                         struct mill_group_offset *const *offsets, uint32_t offsets_count,
+                         bool group_too, mill_journal_done done, void *context)
+{
+    struct mill_pool pool = {.limit_bytes = LOAD_POOL_BYTES};
+    uint32_t count = offsets_count + (group_too ? 1 : 0);
+    struct mill_journal_record *records = mill_pool_take(&pool, count * sizeof(*records));
+    struct buried *buried = calloc(1, sizeof(*buried));
+    bool whole = records && buried;
+    int16_t error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    for (uint32_t i = 0; whole && i < count; i++) {
+        records[i].value_bytes = -1;
+        records[i].key = i < offsets_count
+                             ? mill_offset_key_write(&pool, group->id, offsets[i]->topic,
+                                                     offsets[i]->partition, &records[i].key_bytes)
+                             : mill_group_key_write(&pool, group->id, &records[i].key_bytes);
+        whole = records[i].key != NULL;
+    }
+    if (whole) {
+        *buried = (struct buried){groups, group->shard, done, context};
+        error = mill_groups_append(groups, group->shard, records, count, group_buried, buried);
+    }
+    if (error != MILL_KERR_NONE) {
+        free(buried);
+    }
+    mill_pool_clear(&pool);
+    return error;
+}
+
+/* --- loading -----------------------------------------------------------------------------------
+ */
+
+struct loading {
+    struct mill_groups *groups;
+    uint64_t topic_generation;
+    int32_t shard;
+    struct mill_pool pool;
+};
+
+static void apply_group(struct mill_groups *groups, const struct mill_group_record *record)
+{
+    struct mill_group *group = mill_groups_find(groups, record->group);
+    if (record->tombstone) {
+        if (group) {
+            mill_group_clear_members(&groups->env, group);
+            if (group->offsets_count == 0) {
+                mill_groups_remove(groups, group);
+            }
+        }
+        return;
+    }
+    group = mill_groups_make(groups, record->group);
+    if (!group) {
+        groups->records_bad++;
+        return;
+    }
+    mill_group_clear_members(&groups->env, group);
+    group->generation = record->generation;
+    group->state_ms = record->state_ms >= 0 ? record->state_ms : groups->env.now_ms;
+    const char *type = record->protocol_type[0] != '\0' ? record->protocol_type : NULL;
+    if (mill_group_set_text(&group->protocol_type, type) < 0 ||
+        mill_group_set_text(&group->protocol, record->protocol) < 0) {
+        groups->records_bad++;
+    }
+    for (uint32_t i = 0; i < record->members_count; i++) {
+        const struct mill_group_value_member *member = &record->members[i];
+        struct mill_group_member *made =
+            mill_group_restore_member(&groups->env, group, &member->join, &member->assignment);
+        groups->records_bad += made ? 0 : 1;
+        if (made && record->leader && strcmp(made->id, record->leader) == 0) {
+            group->leader = made;
+        }
+    }
+}
+
+static void apply_offset(struct mill_groups *groups, const struct mill_group_record *record)
+{
+    struct mill_group *group = record->tombstone ? mill_groups_find(groups, record->group)
+                                                 : mill_groups_make(groups, record->group);
+    if (record->tombstone) {
+        struct mill_group_offset *offset =
+            group ? mill_groups_offset(groups, group, record->topic, record->partition) : NULL;
+        if (offset) {
+            mill_groups_offset_remove(groups, offset);
+        }
+        return;
+    }
+    if (!group ||
+        !mill_groups_offset_set(groups, group, record->topic, record->partition, &record->value)) {
+        groups->records_bad++;
+    }
+}
+
+static void load_visit(void *context, int64_t offset, int64_t timestamp_ms,
+                       const struct mill_record *record)
+{
+    struct loading *loading = context;
+    struct mill_groups *groups = loading->groups;
+    struct mill_group_record read;
+    MILL_UNUSED(offset);
+    MILL_UNUSED(timestamp_ms);
+    if (mill_group_record_read(record, &loading->pool, &read) < 0) {
+        groups->records_bad++;
+    } else if (read.kind == MILL_GROUP_RECORD_OFFSET) {
+        apply_offset(groups, &read);
+    } else if (read.kind == MILL_GROUP_RECORD_GROUP && !groups->shards[loading->shard].again) {
+        apply_group(groups, &read); /* else: what is in memory is newer than any record */
+    }
+    mill_pool_clear(&loading->pool);
+}
+
+static void shard_ready(struct mill_groups *groups, struct mill_shard *shard)
+{
+    struct mill_group *next = NULL;
+    for (struct mill_group *group = shard->first; group && !shard->again; group = next) {
+        next = group->shard_next;
+        mill_group_resume(&groups->env, group);
+    }
+    shard->state = MILL_SHARD_READY;
+    shard->again = false;
+    groups->loading_count--;
+    groups->loads++;
+}
+
+static void load_done(void *context, const struct mill_journal_read *read)
+{
+    struct loading *loading = context;
+    struct mill_groups *groups = loading->groups;
+    if (loading->topic_generation != groups->topic_generation) {
+        free(loading);
+        return; /* of a topic that is gone */
+    }
+    struct mill_shard *shard = &groups->shards[loading->shard];
+    shard->reading = false;
+    if (read->outcome != MILL_JOURNAL_DONE) {
+        shard->ask_start = read->error == MILL_KERR_OFFSET_OUT_OF_RANGE;
+    } else if (shard->ask_start) {
+        shard->ask_start = false;
+        shard->next_offset = read->log_start;
+    } else {
+        uint32_t skipped = 0;
+        int64_t next = mill_journal_walk(read->records, read->records_bytes, shard->next_offset,
+                                         load_visit, loading, &skipped);
+        groups->records_bad += skipped;
+        /* Nothing up to the end: compaction took the last records. */
+        bool nothing = next == shard->next_offset;
+        shard->next_offset = nothing ? MILL_MAX(next, read->high_watermark) : next;
+        if (shard->next_offset >= read->high_watermark) {
+            shard_ready(groups, shard);
+        }
+    }
+    mill_pool_clear(&loading->pool);
+    free(loading);
+}
+
+static void shards_load(struct mill_groups *groups, const struct mill_topic *topic)
+{
+    uint32_t reading = 0;
+    for (uint32_t i = 0; i < groups->shards_count && reading < LOADS_AT_ONCE; i++) {
+        struct mill_shard *shard = &groups->shards[i];
+        reading += shard->reading;
+        if (shard->state != MILL_SHARD_LOADING || shard->reading ||
+            topic->states[i] != MILL_PARTITION_SERVING) {
+            continue;
+        }
+        struct loading *loading = calloc(1, sizeof(*loading));
+        if (!loading) {
+            return;
+        }
+        *loading = (struct loading){.groups = groups,
+                                    .topic_generation = groups->topic_generation,
+                                    .shard = (int32_t)i,
+                                    .pool = {.limit_bytes = LOAD_POOL_BYTES}};
+        int64_t from = shard->ask_start ? -1 : shard->next_offset;
+        if (mill_journal_read(groups->journal, topic->record, (int32_t)i, from, load_done,
+                              loading) < 0) {
+            free(loading);
+            return;
+        }
+        shard->reading = true;
+        reading++;
+    }
+}
+
+/* Forgets everything: the topic is gone, or is another one now. */
+static void shards_drop(struct mill_groups *groups)
+{
+    for (uint32_t i = 0; i < groups->shards_count; i++) {
+        while (groups->shards[i].first) {
+            struct mill_group *group = groups->shards[i].first;
+            mill_group_release(&groups->env, group, MILL_KERR_NOT_COORDINATOR);
+            mill_groups_remove(groups, group);
+        }
+    }
+    free(groups->shards);
+    groups->shards = NULL;
+    groups->shards_count = 0;
+    groups->loading_count = 0;
+    groups->topic_id = (struct mill_uuid){{0}};
+    groups->topic_generation++;
+}
+
+/* Keeps the shards in step with the topic. ret: the topic, NULL none. */
+static const struct mill_topic *topic_follow(struct mill_groups *groups)
+{
+    const struct mill_topic *topic = mill_groups_topic(groups);
+    bool same =
+        topic ? mill_uuid_equal(&topic->record->id, &groups->topic_id) : groups->shards_count == 0;
+    if (same) {
+        return topic;
+    }
+    shards_drop(groups);
+    if (topic) {
+        groups->shards = calloc(topic->record->partitions_count, sizeof(*groups->shards));
+        if (!groups->shards) {
+            return NULL;
+        }
+        groups->shards_count = topic->record->partitions_count;
+        groups->loading_count = groups->shards_count;
+#ifdef MILL_MUTANT_GROUP_UNLOADED
+        for (uint32_t i = 0; i < groups->shards_count; i++) {
+            groups->shards[i].state = MILL_SHARD_READY;
+        }
+        groups->loading_count = 0;
+#endif
+        groups->topic_id = topic->record->id;
+    }
+    return topic;
+}
+
+/* --- expiry ------------------------------------------------------------------------------------
+ */
+
+/* A reader of Kafka's ConsumerProtocolSubscription: version, then the topics. */
+static bool subscription_names(const struct mill_group_blob *blob, const char *topic,
+                               bool *ret_readable)
+{
+    size_t length = strlen(topic);
+    uint32_t at = 6;
+    *ret_readable = blob->size_bytes >= at;
+    uint32_t count = *ret_readable ? mill_load_be32(blob->bytes + 2) : 0;
+    for (uint32_t i = 0; i < count && *ret_readable; i++) {
+        uint32_t left = blob->size_bytes - at;
+        uint32_t size = left >= 2 ? mill_load_be16(blob->bytes + at) : UINT32_MAX;
+        *ret_readable = left >= 2 && size <= left - 2;
+        if (*ret_readable && size == length && memcmp(blob->bytes + at + 2, topic, length) == 0) {
+            return true;
+        }
+        at += 2 + size;
+    }
+    return false;
+}
+
+bool mill_group_subscribes(const struct mill_group *group, const char *topic, bool *ret_known)
+{
+    *ret_known = group->protocol_type && strcmp(group->protocol_type, "consumer") == 0;
+    for (const struct mill_group_member *member = group->members; member && *ret_known;
+         member = member->next) {
+        bool readable = false;
+        const struct mill_group_blob *blob = member->protocols_count > 0
+                                                 ? &member->protocols[0].metadata
+                                                 : mill_group_metadata(group, member);
+        if (subscription_names(blob, topic, &readable)) {
+            return true;
+        }
+        *ret_known = readable;
+    }
+    return false;
+}
+
+static bool offset_expired(const struct mill_groups *groups, const struct mill_group *group,
+                           const struct mill_group_offset *offset)
+{
+    int64_t now_ms = groups->env.now_ms;
+    if (offset->value.expire_ms >= 0) {
+        return offset->value.expire_ms <= now_ms && group->state == MILL_GROUP_EMPTY;
+    }
+    int64_t since_ms = offset->value.commit_ms;
+    if (group->protocol_type) {
+        bool known = false;
+        if (group->state == MILL_GROUP_EMPTY) {
+            since_ms = MILL_MAX(since_ms, group->state_ms);
+        } else if (group->state != MILL_GROUP_STABLE ||
+                   mill_group_subscribes(group, offset->topic, &known) || !known) {
+            return false;
+        }
+    }
+    return since_ms + groups->retention_ms <= now_ms;
+}
+
+static bool topic_exists(const struct mill_groups *groups, const struct mill_group_offset *offset)
+{
+    const struct mill_topic *topic = mill_topics_by_name(&groups->controller->topics, offset->topic,
+                                                         (uint32_t)strlen(offset->topic));
+    return topic && (uint32_t)offset->partition < topic->record->partitions_count;
+}
+
+/* Removes expired offsets of a group and, when nothing is left of it, the group. ret: true when
+ * there may be more. */
+static bool group_expire(struct mill_groups *groups, struct mill_group *group)
+{
+    struct mill_group_offset *dead[EXPIRE_BATCH];
+    uint32_t count = 0;
+    for (struct mill_group_offset *offset = group->offsets; offset && count < EXPIRE_BATCH;
+         offset = offset->next) {
+        if (offset_expired(groups, group, offset) || !topic_exists(groups, offset)) {
+            dead[count++] = offset;
+        }
+    }
+    bool idle = group->state == MILL_GROUP_EMPTY && group->commits == 0 &&
+                group->pending_count == 0 && group->members_count == 0;
+    bool gone = idle && group->offsets_count == count;
+    bool record = gone && group->generation > 0;
+    if (count + record > 0 &&
+        mill_groups_bury(groups, group, dead, count, record, NULL, NULL) != MILL_KERR_NONE) {
+        return false; /* next time */
+    }
+    groups->offsets_expired += count;
+    for (uint32_t i = 0; i < count; i++) {
+        mill_groups_offset_remove(groups, dead[i]);
+    }
+    if (gone) {
+        mill_groups_remove(groups, group);
+    }
+    return !gone && count == EXPIRE_BATCH;
+}
+
+static void expire(struct mill_groups *groups)
+{
+    for (uint32_t i = 0; i < groups->shards_count; i++) {
+        struct mill_group *next = NULL;
+        for (struct mill_group *group = groups->shards[i].first;
+             group && groups->shards[i].state == MILL_SHARD_READY; group = next) {
+            next = group->shard_next;
+            while (group_expire(groups, group)) {
+            }
+        }
+    }
+}
+
+/* --- the turn ----------------------------------------------------------------------------------
+ */
+
+static void group_timer(void *context, struct mill_group *group, uint64_t at_ns)
+{
+    struct mill_groups *groups = context;
+    if (at_ns == MILL_NEVER) {
+        mill_heap_remove(&groups->timers, &group->timer);
+    } else {
+        mill_heap_set(&groups->timers, &group->timer, at_ns);
+    }
+}
+
+static void timers_run(struct mill_groups *groups)
+{
+    for (uint32_t i = 0; i < TIMERS_PER_STEP; i++) {
+        struct mill_heap_item *first = mill_heap_first(&groups->timers);
+        if (!first || first->at_ns > groups->env.now_ns) {
+            return;
+        }
+        struct mill_group *group = MILL_CONTAINER_OF(first, struct mill_group, timer);
+        mill_heap_remove(&groups->timers, first);
+        mill_group_time(&groups->env, group);
+    }
+}
+
+uint64_t mill_groups_step(struct mill_groups *groups, const struct mill_now *now)
+{
+    groups->env.now_ns = now->mono_ns;
+    groups->env.now_ms = now->wall_ms;
+    const struct mill_topic *topic = topic_follow(groups);
+    if (topic && groups->loading_count > 0) {
+        shards_load(groups, topic);
+    }
+    timers_run(groups);
+    if (groups->check_due_ns == 0) {
+        groups->check_due_ns = now->mono_ns + (uint64_t)groups->check_interval_ms * MILL_NS_PER_MS;
+    }
+    uint64_t deleted = groups->controller->counters.topics_deleted;
+    bool topics_gone = deleted != groups->topics_deleted && groups->loading_count == 0;
+    if (now->mono_ns >= groups->check_due_ns || topics_gone) {
+        groups->topics_deleted = deleted; /* a topic of the same name begins without offsets */
+        groups->check_due_ns = now->mono_ns + (uint64_t)groups->check_interval_ms * MILL_NS_PER_MS;
+        expire(groups);
+    }
+    uint64_t next_ns = groups->check_due_ns;
+    const struct mill_heap_item *first = mill_heap_first(&groups->timers);
+    if (first) {
+        next_ns = MILL_MIN(next_ns, first->at_ns);
+    }
+    if (topic && groups->loading_count > 0) {
+        next_ns = MILL_MIN(next_ns, now->mono_ns + RETRY_NS);
+    }
+    return groups->answered ? now->mono_ns : next_ns;
+}
+
+void mill_groups_attach(struct mill_groups *groups)
+{
+    for (uint32_t i = 0; i < groups->shards_count; i++) {
+        for (struct mill_group *group = groups->shards[i].first; group; group = group->shard_next) {
+            /* The clients are gone with their connections; answers are dropped by their cores. */
+            mill_group_release(&groups->env, group, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+        }
+    }
+}
+
+/* --- open, close, counters ---------------------------------------------------------------------
+ */
+
+static void random_bytes(void *context, void *ret_bytes, size_t size_bytes)
+{
+    struct mill_groups *groups = context;
+    groups->controller->random(groups->controller->random_context, ret_bytes, size_bytes);
+}
+
+int mill_groups_open(struct mill_groups *groups, struct mill_controller *controller,
+                     struct mill_journal *journal)
+{
+    static const struct mill_group_calls calls = {
+        .joined = mill_members_joined,
+        .synced = mill_members_synced,
+        .store = group_store,
+        .random = random_bytes,
+        .timer = group_timer,
+    };
+    const struct mill_config *config = controller->config;
+    *groups = (struct mill_groups){
+        .env = {.calls = &calls,
+                .session_timeout_min_ms =
+                    mill_config_int(config, MILL_KEY_GROUP_MIN_SESSION_TIMEOUT_MS),
+                .session_timeout_max_ms =
+                    mill_config_int(config, MILL_KEY_GROUP_MAX_SESSION_TIMEOUT_MS),
+                .initial_delay_ms =
+                    mill_config_int(config, MILL_KEY_GROUP_INITIAL_REBALANCE_DELAY_MS),
+                .size_max = mill_config_int(config, MILL_KEY_GROUP_MAX_SIZE),
+                .bytes_max = MILL_GROUP_BYTES_MAX},
+        .controller = controller,
+        .journal = journal,
+        .config = config,
+        .commit_timeout_ms = mill_config_int(config, MILL_KEY_OFFSETS_COMMIT_TIMEOUT_MS),
+        .retention_ms = mill_config_int(config, MILL_KEY_OFFSETS_RETENTION_MINUTES) * 60000,
+        .check_interval_ms = mill_config_int(config, MILL_KEY_OFFSETS_RETENTION_CHECK_INTERVAL_MS),
+        .metadata_bytes_max = mill_config_int(config, MILL_KEY_OFFSET_METADATA_MAX_BYTES),
+        .topic_generation = 1,
+    };
+    groups->env.context = groups;
+    groups->answered_last = &groups->answered;
+    controller->random(controller->random_context, groups->key, sizeof(groups->key));
+    groups->buckets = calloc(BUCKETS, sizeof(struct mill_group *));
+    groups->offset_buckets = calloc(OFFSET_BUCKETS, sizeof(struct mill_group_offset *));
+    if (!groups->buckets || !groups->offset_buckets ||
+        mill_heap_init(&groups->timers, MILL_GROUPS_MAX) < 0) {
+        mill_groups_close(groups);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+void mill_groups_close(struct mill_groups *groups)
+{
+    if (groups->buckets) {
+        shards_drop(groups);
+    }
+    struct mill_admin_request *request = NULL;
+    while (groups->controller && (request = mill_groups_answered(groups)) != NULL) {
+        mill_admin_free(request);
+    }
+    mill_heap_fini(&groups->timers);
+    free(groups->buckets);
+    free(groups->offset_buckets);
+    groups->buckets = NULL;
+    groups->offset_buckets = NULL;
+}
+
+void mill_groups_publish(const struct mill_groups *groups, struct mill_shared_control *shared)
+{
+    mill_counter_set(&shared->groups, groups->groups_count);
+    mill_counter_set(&shared->group_members, groups->env.members_count);
+    mill_counter_set(&shared->group_offsets, groups->offsets_count);
+    mill_counter_set(&shared->group_bytes, groups->env.bytes);
+    mill_counter_set(&shared->group_joins, groups->joins);
+    mill_counter_set(&shared->group_rebalances, groups->env.rebalances);
+    mill_counter_set(&shared->group_expired_members, groups->env.expired_members);
+    mill_counter_set(&shared->group_commits, groups->commits);
+    mill_counter_set(&shared->group_commits_failed, groups->commits_failed);
+    mill_counter_set(&shared->group_offsets_expired, groups->offsets_expired);
+    mill_counter_set(&shared->group_full, groups->env.full);
+    mill_counter_set(&shared->group_loads, groups->loads);
+    mill_counter_set(&shared->group_records_bad, groups->records_bad);
+}
+
+/* --- dispatch ----------------------------------------------------------------------------------
+ */
+
+static const struct {
+    int16_t key;
+    void (*handle)(struct mill_groups *groups, struct mill_admin_request *request,
+                   struct mill_cursor *at);
+} handlers[] = {
+    {MILL_API_KEY_OFFSET_COMMIT, mill_offset_commit},
+    {MILL_API_KEY_OFFSET_FETCH, mill_offset_fetch},
+    {MILL_API_KEY_FIND_COORDINATOR, mill_find_coordinator},
+    {MILL_API_KEY_JOIN_GROUP, mill_join_group},
+    {MILL_API_KEY_HEARTBEAT, mill_heartbeat},
+    {MILL_API_KEY_LEAVE_GROUP, mill_leave_group},
+    {MILL_API_KEY_SYNC_GROUP, mill_sync_group},
+    {MILL_API_KEY_DESCRIBE_GROUPS, mill_describe_groups},
+    {MILL_API_KEY_LIST_GROUPS, mill_list_groups},
+    {MILL_API_KEY_DELETE_GROUPS, mill_delete_groups},
+    {MILL_API_KEY_OFFSET_DELETE, mill_offset_delete},
+};
+
+bool mill_groups_has_api(int16_t api_key)
+{
+    for (size_t i = 0; i < MILL_COUNT_OF(handlers); i++) {
+        if (handlers[i].key == api_key) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void mill_groups_request(struct mill_groups *groups, struct mill_admin_request *request,
+                         struct mill_cursor *at)
+{
+    request->groups = groups;
+    for (size_t i = 0; i < MILL_COUNT_OF(handlers); i++) {
+        if (handlers[i].key == request->header.api_key) {
+            handlers[i].handle(groups, request, at);
+            return;
+        }
+    }
+    mill_admin_close(request);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All consumer groups of this coordinator, their committed offsets, and __consumer_offsets behind
+ * them: loading, storing, timers, expiry. What a client is told of a change, it is told after the
+ * log has the record. A partition whose last append has an unknown outcome is read on from the last
+ * known offset before it serves again, so that memory never contradicts the log.
+ *
+ * A request that cannot be answered at once is taken over (mill_admin_request.taken) and given back
+ * by mill_groups_answered. Control's thread; bounded by limits that are counted. */
+#ifndef MILL_CONTROL_GROUP_GROUPS_H
+#define MILL_CONTROL_GROUP_GROUPS_H
+
+#include "base/clock.h"
+#include "control/admin/request.h"
+#include "control/group/group.h"
+#include "control/group/records.h"
+#include "control/journal/journal.h"
+#include "ipc/counters.h"
+
+enum {
+    MILL_GROUPS_MAX = 100000,
+    MILL_GROUP_OFFSETS_MAX = 1000000, /* of all groups */
+    MILL_GROUP_BYTES_MAX = 512 << 20, /* memory of members and offsets */
+    MILL_GROUP_PARKED_MAX = 50000,    /* joins and syncs that wait for others */
+    MILL_GROUP_TOPIC_PARTITIONS_MAX = MILL_CONTROL_TOPIC_PARTITIONS_MAX,
+};
+
+#define MILL_OFFSETS_TOPIC "__consumer_offsets"
+
+/* A committed offset. */
+struct mill_group_offset {
+    struct mill_group_offset *next_hash;
+    struct mill_group_offset *next; /* of its group */
+    struct mill_group_offset *prev;
+    struct mill_group *group;
+    struct mill_offset_value value; /* its metadata lies behind topic */
+    int32_t partition;
+    uint32_t size_bytes;
+    char topic[];
+};
+
+enum mill_shard_state {
+    MILL_SHARD_LOADING,
+    MILL_SHARD_READY,
+};
+
+/* A partition of __consumer_offsets. */
+struct mill_shard {
+    enum mill_shard_state state;
+    bool reading;
+    bool again;          /* loaded before: only what was appended since is read */
+    bool ask_start;      /* its log does not begin at next_offset */
+    int64_t next_offset; /* all before is in memory */
+    struct mill_group *first;
+};
+
+struct mill_groups {
+    struct mill_group_env env;
+    struct mill_controller *controller;
+    struct mill_journal *journal;
+    const struct mill_config *config;
+    int64_t commit_timeout_ms;
+    int64_t retention_ms;
+    int64_t check_interval_ms;
+    int64_t metadata_bytes_max;
+    uint64_t key[2]; /* of the hash tables */
+    struct mill_group **buckets;
+    struct mill_group_offset **offset_buckets;
+    uint32_t groups_count;
+    uint32_t offsets_count;
+    struct mill_heap timers;
+    struct mill_uuid topic_id; /* of __consumer_offsets as the shards know it */
+    struct mill_shard *shards;
+    uint32_t shards_count;
+    uint32_t loading_count;
+    uint64_t topic_generation; /* reading: shard contexts of an older topic are void */
+    uint64_t check_due_ns;
+    uint64_t topics_deleted; /* the controller's count as it was looked at last */
+    uint32_t parked_count;
+    struct mill_admin_request *answered;
+    struct mill_admin_request **answered_last;
+    uint64_t joins;
+    uint64_t commits;
+    uint64_t commits_failed;
+    uint64_t offsets_expired;
+    uint64_t loads;
+    uint64_t records_bad;
+};
+
+/* ret: 0, -ENOMEM. */
+int mill_groups_open(struct mill_groups *groups, struct mill_controller *controller,
+                     struct mill_journal *journal) MILL_WARN_UNUSED;
+/* After the journal was closed. */
+void mill_groups_close(struct mill_groups *groups);
+
+/* Another millraced runs: parked requests have nobody to hear the answer; what the journal had
+ * under way was ended before. */
+void mill_groups_attach(struct mill_groups *groups);
+/* Loads, fires timers, expires. ret: when the next look is due. */
+uint64_t mill_groups_step(struct mill_groups *groups, const struct mill_now *now);
+/* The next request that was taken and is answered now; NULL none. The caller owns it. */
+struct mill_admin_request *mill_groups_answered(struct mill_groups *groups);
+/* A value of the counters' list (MILL_GROUP_COUNTERS). */
+void mill_groups_publish(const struct mill_groups *groups, struct mill_shared_control *shared);
+
+/* True for the APIs that are handled here. */
+bool mill_groups_has_api(int16_t api_key);
+void mill_groups_request(struct mill_groups *groups, struct mill_admin_request *request,
+                         struct mill_cursor *at);
+/* FindCoordinator waits for __consumer_offsets to be made. */
+void mill_find_coordinator_continue(struct mill_groups *groups, struct mill_admin_request *request,
+                                    uint64_t now_ns);
+
+/* --- for the files of this folder ------------------------------------------------------------ */
+
+/* The partition that a group's records go to. */
+int32_t mill_group_shard_of(const char *group_id, uint32_t shards_count);
+/* Whether this coordinator serves the group now. ret: enum mill_kerr. */
+int16_t mill_groups_locate(const struct mill_groups *groups, const char *group_id);
+struct mill_group *mill_groups_find(const struct mill_groups *groups, const char *group_id);
+/* Finds or makes. ret: NULL at a limit (counted), or no memory. */
+struct mill_group *mill_groups_make(struct mill_groups *groups, const char *group_id);
+/* Forgets a group and its offsets; nothing of it is on its way. */
+void mill_groups_remove(struct mill_groups *groups, struct mill_group *group);
+
+struct mill_group_offset *mill_groups_offset(const struct mill_groups *groups,
+                                             const struct mill_group *group, const char *topic,
+                                             int32_t partition);
+/* Sets or replaces. ret: false at a limit (counted), or no memory. */
+bool mill_groups_offset_set(struct mill_groups *groups, struct mill_group *group, const char *topic,
+                            int32_t partition, const struct mill_offset_value *value);
+void mill_groups_offset_remove(struct mill_groups *groups, struct mill_group_offset *offset);
+/* True when a member's subscription names the topic; *ret_known false: the group's protocol is not
+ * "consumer", or a subscription cannot be read. */
+bool mill_group_subscribes(const struct mill_group *group, const char *topic, bool *ret_known);
+
+/* Appends records of a group. ret: 0, or enum mill_kerr. */
+int16_t mill_groups_append(struct mill_groups *groups, int32_t shard,
+                           const struct mill_journal_record *records, uint32_t records_count,
+                           mill_journal_done done, void *context);
+/* What a result of the journal means to a client; an unknown outcome makes the shard read on. */
+int16_t mill_groups_outcome(struct mill_groups *groups, int32_t shard, uint32_t records_count,
+                            const struct mill_journal_result *result);
+/* Hands a taken request back: it is answered. */
+void mill_groups_give(struct mill_groups *groups, struct mill_admin_request *request);
+/* Takes a request that waits: its frame is not needed any more. */
+void mill_groups_take(struct mill_admin_request *request);
+/* Tombstones of offsets and, when group_too, of the group. done may be NULL. ret: as append. */
+int16_t mill_groups_bury(struct mill_groups *groups, struct mill_group *group,
+                         struct mill_group_offset *const *offsets, uint32_t offsets_count,
+                         bool group_too, mill_journal_done done, void *context);
+/* The topic __consumer_offsets, NULL while there is none. */
+struct mill_topic *mill_groups_topic(const struct mill_groups *groups);
+
+/* api_members.c, api_offsets.c, api_groups.c */
+void mill_join_group(struct mill_groups *groups, struct mill_admin_request *request,
+                     struct mill_cursor *at);
+void mill_sync_group(struct mill_groups *groups, struct mill_admin_request *request,
+                     struct mill_cursor *at);
+void mill_heartbeat(struct mill_groups *groups, struct mill_admin_request *request,
+                    struct mill_cursor *at);
+void mill_leave_group(struct mill_groups *groups, struct mill_admin_request *request,
+                      struct mill_cursor *at);
+void mill_offset_commit(struct mill_groups *groups, struct mill_admin_request *request,
+                        struct mill_cursor *at);
+void mill_offset_fetch(struct mill_groups *groups, struct mill_admin_request *request,
+                       struct mill_cursor *at);
+void mill_offset_delete(struct mill_groups *groups, struct mill_admin_request *request,
+                        struct mill_cursor *at);
+void mill_find_coordinator(struct mill_groups *groups, struct mill_admin_request *request,
+                           struct mill_cursor *at);
+void mill_list_groups(struct mill_groups *groups, struct mill_admin_request *request,
+                      struct mill_cursor *at);
+void mill_describe_groups(struct mill_groups *groups, struct mill_admin_request *request,
+                          struct mill_cursor *at);
+void mill_delete_groups(struct mill_groups *groups, struct mill_admin_request *request,
+                        struct mill_cursor *at);
+/* Answers of the state machine. */
+void mill_members_joined(void *waiter, const struct mill_group_join_answer *answer);
+void mill_members_synced(void *waiter, int16_t error, const struct mill_group *group,
+                         const struct mill_group_member *member);
+
+#endif

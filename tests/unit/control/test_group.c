@@ -1,0 +1,751 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: the classic group protocol as clients know it: who joins, waits, leads, is assigned, is
+ * fenced, is thrown out, and when. Method: the state machine alone, with a log that the test
+ * answers and time that the test moves; and a seeded crowd of members, some of which die, for which
+ * no two may own one partition in one generation. */
+#include "tests/unit/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "control/group/group.h"
+#include "protocol/errors.h"
+
+enum {
+    STORES_MAX = 64,
+    TIMEOUT_MS = 10000,
+    REBALANCE_MS = 30000,
+    MEMBERS = 8,
+    PARTITIONS = 12,
+    SEEDS = 60,
+    STEPS = 3000,
+};
+
+/* One request of a client. */
+struct waiter {
+    bool answered;
+    int16_t error;
+    int32_t generation;
+    char member_id[64];
+    char leader[64];
+    uint32_t members_count; /* told to it */
+    char members[MEMBERS][64];
+    bool skip;
+    char assignment[64];
+};
+
+struct store {
+    enum mill_group_store why;
+    char member_id[64];
+    int32_t generation;
+    bool skip;
+};
+
+struct rig {
+    struct mill_group_env env;
+    struct mill_group *group;
+    struct mill_random random;
+    uint64_t due_ns;
+    struct store stores[STORES_MAX];
+    uint32_t stores_count;
+    int16_t refuse; /* error of the next store */
+};
+
+static void joined(void *context, const struct mill_group_join_answer *answer)
+{
+    struct waiter *waiter = context;
+    assert_false(waiter->answered);
+    waiter->answered = true;
+    waiter->error = answer->error;
+    waiter->skip = answer->skip_assignment;
+    snprintf(waiter->member_id, sizeof(waiter->member_id), "%s",
+             answer->member_id ? answer->member_id : "");
+    if (!answer->group) {
+        return;
+    }
+    const char *leader = answer->leader ? answer->leader : answer->group->leader->id;
+    waiter->generation = answer->group->generation;
+    snprintf(waiter->leader, sizeof(waiter->leader), "%s", leader);
+    for (const struct mill_group_member *member = answer->group->members; answer->members && member;
+         member = member->next) {
+        snprintf(waiter->members[waiter->members_count++], 64, "%s", member->id);
+    }
+}
+
+static void synced(void *context, int16_t error, const struct mill_group *group,
+                   const struct mill_group_member *member)
+{
+    struct waiter *waiter = context;
+    assert_false(waiter->answered);
+    waiter->answered = true;
+    waiter->error = error;
+    if (group) {
+        waiter->generation = group->generation;
+        snprintf(waiter->assignment, sizeof(waiter->assignment), "%.*s",
+                 (int)member->assignment.size_bytes, (const char *)member->assignment.bytes);
+    }
+}
+
+static int16_t store(void *context, struct mill_group *group, enum mill_group_store why,
+                     struct mill_group_member *member, bool skip)
+{
+    struct rig *rig = context;
+    if (rig->refuse != 0) {
+        int16_t error = rig->refuse;
+        rig->refuse = 0;
+        return error;
+    }
+    assert_true(rig->stores_count < STORES_MAX);
+    struct store *made = &rig->stores[rig->stores_count++];
+    *made = (struct store){.why = why, .generation = group->generation, .skip = skip};
+    snprintf(made->member_id, sizeof(made->member_id), "%s", member ? member->id : "");
+    return 0;
+}
+
+static void random_bytes(void *context, void *ret_bytes, size_t size_bytes)
+{
+    struct rig *rig = context;
+    for (size_t i = 0; i < size_bytes; i++) {
+        ((uint8_t *)ret_bytes)[i] = (uint8_t)mill_random_next(&rig->random);
+    }
+}
+
+static void timer(void *context, struct mill_group *group, uint64_t at_ns)
+{
+    MILL_UNUSED(group);
+    ((struct rig *)context)->due_ns = at_ns;
+}
+
+static void rig_open(struct rig *rig, uint64_t seed)
+{
+    static const struct mill_group_calls calls = {
+        .joined = joined, .synced = synced, .store = store, .random = random_bytes, .timer = timer};
+    *rig = (struct rig){
+        .env = {.calls = &calls,
+                .session_timeout_min_ms = 100,
+                .session_timeout_max_ms = 60000,
+                .size_max = 1000,
+                .bytes_max = 1 << 20,
+                .now_ns = MILL_NS_PER_S,
+                .now_ms = 1},
+        .random = {.state = seed},
+        .due_ns = MILL_NEVER,
+    };
+    rig->env.context = rig;
+    rig->group = mill_group_new("group");
+    assert_non_null(rig->group);
+}
+
+static void rig_close(struct rig *rig)
+{
+    mill_group_release(&rig->env, rig->group, MILL_KERR_NOT_COORDINATOR);
+    mill_group_free(&rig->env, rig->group);
+    assert_int_equal(rig->env.bytes, 0);
+    assert_int_equal(rig->env.members_count, 0);
+}
+
+/* The log has what was stored first; or not (error). */
+static void store_end(struct rig *rig, int16_t error)
+{
+    assert_true(rig->stores_count > 0);
+    struct store first = rig->stores[0];
+    memmove(&rig->stores[0], &rig->stores[1], --rig->stores_count * sizeof(first));
+    if (first.why == MILL_GROUP_STORE_SYNC) {
+        mill_group_synced(&rig->env, rig->group, first.generation, error);
+    } else if (first.why == MILL_GROUP_STORE_STATIC) {
+        mill_group_replaced(&rig->env, rig->group, first.member_id, first.generation, first.skip,
+                            error);
+    }
+}
+
+/* Moves time and fires the timer whenever it is due. */
+static void pass(struct rig *rig, uint64_t ms)
+{
+    uint64_t until = rig->env.now_ns + ms * MILL_NS_PER_MS;
+    while (rig->due_ns <= until) {
+        rig->env.now_ns = MILL_MAX(rig->due_ns, rig->env.now_ns);
+        rig->due_ns = MILL_NEVER;
+        mill_group_time(&rig->env, rig->group);
+    }
+    rig->env.now_ns = until;
+    rig->env.now_ms = (int64_t)(until / MILL_NS_PER_MS);
+}
+
+struct member {
+    const char *instance_id;
+    const char *protocols[3]; /* ends with NULL */
+    char id[64];
+    int32_t session_timeout_ms;
+    bool id_required;
+    bool skip;
+};
+
+static void join(struct rig *rig, struct member *member, struct waiter *waiter)
+{
+    struct mill_group_protocol protocols[3];
+    uint32_t count = 0;
+    for (; member->protocols[count]; count++) {
+        protocols[count] = (struct mill_group_protocol){
+            .name = (char *)(uintptr_t)member->protocols[count],
+            .metadata = {.bytes = (uint8_t *)(uintptr_t) "metadata", .size_bytes = 8}};
+    }
+    struct mill_group_join message = {
+        .member_id = member->id,
+        .instance_id = member->instance_id,
+        .client_id = "client",
+        .client_host = "/127.0.0.1",
+        .rebalance_timeout_ms = REBALANCE_MS,
+        .session_timeout_ms = member->session_timeout_ms ? member->session_timeout_ms : TIMEOUT_MS,
+        .protocol_type = "consumer",
+        .protocols = protocols,
+        .protocols_count = count,
+        .id_required = member->id_required,
+        .skip_supported = member->skip,
+        .waiter = waiter,
+    };
+    *waiter = (struct waiter){0};
+    mill_group_join(&rig->env, rig->group, &message);
+}
+
+static void sync_as(struct rig *rig, const struct member *member, int32_t generation,
+                    const struct waiter *joined_as, const char *const *assigned,
+                    struct waiter *waiter)
+{
+    struct mill_group_assignment assignments[MEMBERS];
+    uint32_t count = joined_as ? joined_as->members_count : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        assignments[i] =
+            (struct mill_group_assignment){.member_id = joined_as->members[i],
+                                           .bytes = {.bytes = (uint8_t *)(uintptr_t)assigned[i],
+                                                     .size_bytes = (uint32_t)strlen(assigned[i])}};
+    }
+    struct mill_group_sync message = {.member_id = member->id,
+                                      .instance_id = member->instance_id,
+                                      .generation = generation,
+                                      .assignments = assignments,
+                                      .assignments_count = count,
+                                      .waiter = waiter};
+    *waiter = (struct waiter){0};
+    mill_group_sync(&rig->env, rig->group, &message);
+}
+
+static int16_t beat(struct rig *rig, const struct member *member, int32_t generation)
+{
+    return mill_group_heartbeat(&rig->env, rig->group, member->id, member->instance_id, generation);
+}
+
+/* Two members, stable: a leads. */
+static void two_stable(struct rig *rig, struct member *a, struct member *b, struct waiter *wa,
+                       struct waiter *wb)
+{
+    static const char *const assigned[] = {"one", "two"};
+    join(rig, a, wa);
+    assert_true(wa->answered);
+    snprintf(a->id, sizeof(a->id), "%s", wa->member_id);
+    join(rig, b, wb);
+    assert_false(wb->answered);
+    join(rig, a, wa);
+    assert_true(wa->answered && wb->answered);
+    snprintf(b->id, sizeof(b->id), "%s", wb->member_id);
+    struct waiter lead = *wa;
+    int32_t generation = wa->generation;
+    sync_as(rig, b, generation, NULL, NULL, wb);
+    sync_as(rig, a, generation, &lead, assigned, wa);
+    assert_false(wa->answered || wb->answered);
+    store_end(rig, 0);
+    assert_string_equal(wa->assignment, "one");
+    assert_string_equal(wb->assignment, "two");
+    assert_int_equal(rig->group->state, MILL_GROUP_STABLE);
+}
+
+static void test_join_sync_leave_of_one(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter waiter;
+    struct member a = {.protocols = {"range"}, .id_required = true};
+    rig_open(&rig, 1);
+    join(&rig, &a, &waiter);
+    assert_int_equal(waiter.error, MILL_KERR_MEMBER_ID_REQUIRED);
+    assert_memory_equal(waiter.member_id, "client-", 7);
+    snprintf(a.id, sizeof(a.id), "%s", waiter.member_id);
+    join(&rig, &a, &waiter);
+    assert_int_equal(waiter.error, 0);
+    assert_int_equal(waiter.generation, 1);
+    assert_string_equal(waiter.leader, a.id);
+    assert_int_equal(waiter.members_count, 1);
+    assert_int_equal(beat(&rig, &a, 1), 0);
+    assert_int_equal(beat(&rig, &a, 2), MILL_KERR_ILLEGAL_GENERATION);
+    struct waiter lead = waiter;
+    sync_as(&rig, &a, 1, &lead, (const char *[]){"all"}, &waiter);
+    assert_false(waiter.answered); /* not before the log has it */
+    store_end(&rig, 0);
+    assert_string_equal(waiter.assignment, "all");
+    assert_int_equal(mill_group_leave(&rig.env, rig.group, "nobody", NULL),
+                     MILL_KERR_UNKNOWN_MEMBER_ID);
+    assert_int_equal(mill_group_leave(&rig.env, rig.group, a.id, NULL), 0);
+    assert_int_equal(rig.group->state, MILL_GROUP_EMPTY);
+    assert_int_equal(rig.group->generation, 2);
+    assert_int_equal(rig.stores[0].why, MILL_GROUP_STORE_EMPTY);
+    assert_int_equal(beat(&rig, &a, 1), MILL_KERR_UNKNOWN_MEMBER_ID);
+    rig_close(&rig);
+}
+
+static void test_join_bad_requests_are_refused(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter waiter;
+    struct member quick = {.protocols = {"range"}, .session_timeout_ms = 99};
+    struct member slow = {.protocols = {"range"}, .session_timeout_ms = 60001};
+    struct member none = {.protocols = {NULL}};
+    struct member stranger = {.protocols = {"range"}, .id = "stranger"};
+    struct member other = {.protocols = {"sticky"}};
+    struct member a = {.protocols = {"range"}};
+    rig_open(&rig, 1);
+    join(&rig, &quick, &waiter);
+    assert_int_equal(waiter.error, MILL_KERR_INVALID_SESSION_TIMEOUT);
+    join(&rig, &slow, &waiter);
+    assert_int_equal(waiter.error, MILL_KERR_INVALID_SESSION_TIMEOUT);
+    join(&rig, &none, &waiter);
+    assert_int_equal(waiter.error, MILL_KERR_INCONSISTENT_GROUP_PROTOCOL);
+    join(&rig, &stranger, &waiter);
+    assert_int_equal(waiter.error, MILL_KERR_UNKNOWN_MEMBER_ID);
+    join(&rig, &a, &waiter);
+    assert_int_equal(waiter.error, 0);
+    join(&rig, &other, &waiter);
+    assert_int_equal(waiter.error, MILL_KERR_INCONSISTENT_GROUP_PROTOCOL);
+    rig_close(&rig);
+}
+
+static void test_initial_delay_waits_for_more(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter wa;
+    struct waiter wb;
+    struct member a = {.protocols = {"range"}};
+    struct member b = {.protocols = {"range"}};
+    rig_open(&rig, 1);
+    rig.env.initial_delay_ms = 3000;
+    join(&rig, &a, &wa);
+    pass(&rig, 2000);
+    join(&rig, &b, &wb);
+    pass(&rig, 2000);
+    assert_false(wa.answered); /* one more came: as long again */
+    pass(&rig, 2001);
+    assert_true(wa.answered && wb.answered);
+    assert_int_equal(wa.generation, 1);
+    assert_int_equal(wb.generation, 1);
+    rig_close(&rig);
+}
+
+static void test_protocol_is_elected_by_majority(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter w[3];
+    struct member m[3] = {{.protocols = {"range", "sticky"}},
+                          {.protocols = {"sticky", "range"}},
+                          {.protocols = {"sticky", "range"}}};
+    rig_open(&rig, 1);
+    rig.env.initial_delay_ms = 100;
+    for (int i = 0; i < 3; i++) {
+        join(&rig, &m[i], &w[i]);
+    }
+    pass(&rig, 1000);
+    assert_true(w[0].answered);
+    assert_string_equal(rig.group->protocol, "sticky");
+    rig_close(&rig);
+}
+
+static void test_silent_member_is_removed_parked_one_is_not(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter wa;
+    struct waiter wb;
+    struct member a = {.protocols = {"range"}};
+    struct member b = {.protocols = {"range"}};
+    rig_open(&rig, 1);
+    two_stable(&rig, &a, &b, &wa, &wb);
+    int32_t generation = rig.group->generation;
+    for (int i = 0; i < 3; i++) {
+        pass(&rig, TIMEOUT_MS / 2);
+        assert_int_equal(beat(&rig, &a, generation), i < 1 ? 0 : MILL_KERR_REBALANCE_IN_PROGRESS);
+    }
+    assert_int_equal(rig.env.expired_members, 1);
+    join(&rig, &a, &wa);
+    assert_int_equal(wa.generation, generation + 1);
+    assert_int_equal(wa.members_count, 1);
+    /* b comes back and waits for a for longer than its own time-out: it stays. */
+    struct member again = {.protocols = {"range"}};
+    pass(&rig, TIMEOUT_MS / 2);
+    assert_int_equal(beat(&rig, &a, generation + 1), 0);
+    join(&rig, &again, &wb);
+    for (int i = 0; i < 4; i++) {
+        pass(&rig, TIMEOUT_MS / 2);
+        beat(&rig, &a, generation + 1);
+    }
+    assert_false(wb.answered);
+    assert_int_equal(rig.group->members_count, 2);
+    for (int i = 0; i < 2; i++) { /* a lives, but does not join in time: it is left out */
+        pass(&rig, TIMEOUT_MS / 2);
+        beat(&rig, &a, generation + 1);
+    }
+    assert_true(wb.answered);
+    assert_int_equal(wb.error, 0);
+    assert_int_equal(rig.group->members_count, 1);
+    rig_close(&rig);
+}
+
+static void test_leader_that_does_not_sync_is_removed(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter wa;
+    struct waiter wb;
+    struct member a = {.protocols = {"range"}, .session_timeout_ms = 60000};
+    struct member b = {.protocols = {"range"}, .session_timeout_ms = 60000};
+    rig_open(&rig, 1);
+    two_stable(&rig, &a, &b, &wa, &wb);
+    join(&rig, &b, &wb); /* unchanged, not the leader: answered at once */
+    assert_true(wb.answered);
+    join(&rig, &a, &wa); /* the leader: a new round */
+    join(&rig, &b, &wb);
+    assert_true(wa.answered && wb.answered);
+    int32_t generation = wa.generation;
+    sync_as(&rig, &b, generation, NULL, NULL, &wb);
+    pass(&rig, REBALANCE_MS + 1);
+    assert_int_equal(wb.error, MILL_KERR_REBALANCE_IN_PROGRESS);
+    assert_int_equal(rig.group->members_count, 1);
+    assert_ptr_equal(rig.group->leader, mill_group_find(rig.group, b.id));
+    rig_close(&rig);
+}
+
+static void test_failed_store_begins_anew(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter wa;
+    struct waiter wb;
+    struct member a = {.protocols = {"range"}};
+    struct member b = {.protocols = {"range"}};
+    static const char *const assigned[] = {"one", "two"};
+    rig_open(&rig, 1);
+    two_stable(&rig, &a, &b, &wa, &wb);
+    for (int round = 0; round < 2; round++) {
+        join(&rig, &a, &wa);
+        join(&rig, &b, &wb);
+        struct waiter lead = wa;
+        sync_as(&rig, &b, lead.generation, NULL, NULL, &wb);
+        rig.refuse = round == 0 ? 0 : MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS;
+        sync_as(&rig, &a, lead.generation, &lead, assigned, &wa);
+        if (round == 0) {
+            store_end(&rig, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+        }
+        assert_true(wa.error != 0 && wb.error != 0);
+        assert_string_equal(wa.assignment, "");
+        assert_int_equal(rig.group->state, MILL_GROUP_PREPARING);
+    }
+    rig_close(&rig);
+}
+
+/* A record that comes late, when another rebalance has begun, changes nothing. */
+static void test_late_store_is_of_no_use(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter wa;
+    struct waiter wb;
+    struct waiter late;
+    struct member a = {.protocols = {"range"}};
+    struct member b = {.protocols = {"range"}};
+    static const char *const assigned[] = {"one", "two"};
+    rig_open(&rig, 1);
+    two_stable(&rig, &a, &b, &wa, &wb);
+    join(&rig, &a, &wa);
+    join(&rig, &b, &wb);
+    struct waiter lead = wa;
+    sync_as(&rig, &a, lead.generation, &lead, assigned, &late);
+    assert_int_equal(mill_group_leave(&rig.env, rig.group, b.id, NULL), 0);
+    assert_int_equal(late.error, MILL_KERR_REBALANCE_IN_PROGRESS);
+    store_end(&rig, 0);
+    assert_int_equal(rig.group->state, MILL_GROUP_PREPARING);
+    rig_close(&rig);
+}
+
+static void test_static_member_comes_back_without_a_rebalance(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter wa;
+    struct waiter wb;
+    struct waiter wc;
+    struct member a = {.protocols = {"range"}, .instance_id = "first"};
+    struct member b = {.protocols = {"range"}, .instance_id = "second"};
+    rig_open(&rig, 1);
+    two_stable(&rig, &a, &b, &wa, &wb);
+    int32_t generation = rig.group->generation;
+    struct member again = {.protocols = {"range"}, .instance_id = "second"};
+    join(&rig, &again, &wc);
+    assert_false(wc.answered); /* its new id is to be in the log first */
+    store_end(&rig, 0);
+    assert_int_equal(wc.error, 0);
+    assert_int_equal(wc.generation, generation);
+    assert_int_equal(wc.members_count, 0);
+    assert_memory_equal(wc.member_id, "second-", 7);
+    snprintf(again.id, sizeof(again.id), "%s", wc.member_id);
+    assert_int_equal(rig.group->state, MILL_GROUP_STABLE);
+    assert_int_equal(beat(&rig, &b, generation), MILL_KERR_FENCED_INSTANCE_ID);
+    assert_int_equal(beat(&rig, &again, generation), 0);
+    assert_int_equal(beat(&rig, &a, generation), 0);
+    sync_as(&rig, &again, generation, NULL, NULL, &wc);
+    assert_string_equal(wc.assignment, "two");
+    /* The leader comes back: it is told that it leads only where it can skip the assignment. */
+    struct member leader = {.protocols = {"range"}, .instance_id = "first", .skip = true};
+    join(&rig, &leader, &wa);
+    store_end(&rig, 0);
+    assert_true(wa.skip);
+    assert_string_equal(wa.leader, wa.member_id);
+    assert_int_equal(wa.members_count, 2);
+    leader.skip = false;
+    leader.id[0] = '\0';
+    join(&rig, &leader, &wa);
+    store_end(&rig, 0);
+    assert_false(wa.skip);
+    assert_string_not_equal(wa.leader, wa.member_id);
+    assert_int_equal(wa.members_count, 0);
+    /* An administrator removes it by its name. */
+    assert_int_equal(mill_group_leave(&rig.env, rig.group, b.id, "second"),
+                     MILL_KERR_FENCED_INSTANCE_ID);
+    assert_int_equal(mill_group_leave(&rig.env, rig.group, "", "second"), 0);
+    assert_int_equal(rig.group->members_count, 1);
+    rig_close(&rig);
+}
+
+static void test_size_and_memory_are_bounded(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter w[3];
+    struct member m[3] = {
+        {.protocols = {"range"}}, {.protocols = {"range"}}, {.protocols = {"range"}}};
+    rig_open(&rig, 1);
+    rig.env.size_max = 2;
+    join(&rig, &m[0], &w[0]);
+    join(&rig, &m[1], &w[1]);
+    snprintf(m[0].id, sizeof(m[0].id), "%s", w[0].member_id);
+    join(&rig, &m[0], &w[0]);
+    join(&rig, &m[2], &w[2]);
+    assert_int_equal(w[2].error, MILL_KERR_GROUP_MAX_SIZE_REACHED);
+    assert_int_equal(rig.env.full, 1);
+    rig.env.size_max = 1000;
+    rig.env.bytes_max = rig.env.bytes + 16;
+    join(&rig, &m[2], &w[2]);
+    assert_int_equal(w[2].error, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+    assert_int_equal(rig.env.full, 2);
+    rig_close(&rig);
+}
+
+static void test_commit_by_state(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter wa;
+    struct waiter wb;
+    struct member a = {.protocols = {"range"}};
+    struct member b = {.protocols = {"range"}};
+    rig_open(&rig, 1);
+    assert_int_equal(mill_group_may_commit(&rig.env, rig.group, "", NULL, -1), 0);
+    assert_int_equal(mill_group_may_commit(&rig.env, rig.group, "x", NULL, 1),
+                     MILL_KERR_UNKNOWN_MEMBER_ID);
+    two_stable(&rig, &a, &b, &wa, &wb);
+    int32_t generation = rig.group->generation;
+    assert_int_equal(mill_group_may_commit(&rig.env, rig.group, "", NULL, -1),
+                     MILL_KERR_UNKNOWN_MEMBER_ID);
+    assert_int_equal(mill_group_may_commit(&rig.env, rig.group, a.id, NULL, generation), 0);
+    assert_int_equal(mill_group_may_commit(&rig.env, rig.group, a.id, NULL, generation - 1),
+                     MILL_KERR_ILLEGAL_GENERATION);
+    join(&rig, &a, &wa);
+    assert_int_equal(mill_group_may_commit(&rig.env, rig.group, b.id, NULL, generation), 0);
+    join(&rig, &b, &wb);
+    assert_int_equal(mill_group_may_commit(&rig.env, rig.group, b.id, NULL, generation + 1),
+                     MILL_KERR_REBALANCE_IN_PROGRESS);
+    rig_close(&rig);
+}
+
+/* --- a crowd ---------------------------------------------------------------------------------- */
+
+enum doing {
+    AWAY,
+    JOINING,
+    SYNCING,
+    WORKING,
+};
+
+struct person {
+    struct member member;
+    struct waiter waiter;
+    struct waiter joined_as;
+    enum doing doing;
+    int32_t generation;
+    uint32_t owned; /* bits of partitions, while working in generation */
+};
+
+/* Leaders share the partitions out among those they were told of. */
+static void share_out(const struct waiter *lead, char texts[MEMBERS][64],
+                      const char *ret_assigned[MEMBERS])
+{
+    for (uint32_t i = 0; i < lead->members_count; i++) {
+        uint32_t bits = 0;
+        for (uint32_t p = i; p < PARTITIONS; p += lead->members_count) {
+            bits |= 1u << p;
+        }
+        snprintf(texts[i], 64, "%u", bits);
+        ret_assigned[i] = texts[i];
+    }
+}
+
+static void person_restart(struct person *person)
+{
+    /* A dead process: what it waited for is answered to nobody, so its waiter must stay. */
+    bool is_static = person->member.instance_id != NULL;
+    person->doing = AWAY;
+    person->owned = 0;
+    if (is_static || person->waiter.error != MILL_KERR_REBALANCE_IN_PROGRESS) {
+        person->member.id[0] = '\0';
+    }
+}
+
+static void person_step(struct rig *rig, struct person *person)
+{
+    char texts[MEMBERS][64];
+    const char *assigned[MEMBERS];
+    if ((person->doing == JOINING || person->doing == SYNCING) && !person->waiter.answered) {
+        return;
+    }
+    if (person->doing == AWAY) {
+        person->doing = JOINING;
+        join(rig, &person->member, &person->waiter);
+    } else if (person->doing == JOINING) {
+        if (person->waiter.error == MILL_KERR_MEMBER_ID_REQUIRED || person->waiter.error == 0) {
+            memcpy(person->member.id, person->waiter.member_id, sizeof(person->member.id));
+        }
+        if (person->waiter.error != 0) {
+            if (person->waiter.error != MILL_KERR_MEMBER_ID_REQUIRED) {
+                person_restart(person);
+            }
+            person->doing = AWAY;
+            return;
+        }
+        person->joined_as = person->waiter;
+        person->generation = person->waiter.generation;
+        person->doing = SYNCING;
+        share_out(&person->joined_as, texts, assigned);
+        sync_as(rig, &person->member, person->generation, &person->joined_as, assigned,
+                &person->waiter);
+    } else if (person->doing == SYNCING) {
+        if (person->waiter.error != 0) {
+            person_restart(person);
+            return;
+        }
+        person->doing = WORKING;
+        person->owned = (uint32_t)strtoul(person->waiter.assignment, NULL, 10);
+    } else {
+        int16_t error = beat(rig, &person->member, person->generation);
+        if (error != 0) {
+            person->waiter.error = error;
+            person_restart(person);
+        }
+    }
+}
+
+/* In one generation nobody owns what another one owns. */
+static void check_owners(const struct person *crowd)
+{
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        for (uint32_t k = i + 1; k < MEMBERS; k++) {
+            if (crowd[i].doing == WORKING && crowd[k].doing == WORKING &&
+                crowd[i].generation == crowd[k].generation) {
+                assert_int_equal(crowd[i].owned & crowd[k].owned, 0);
+            }
+        }
+    }
+}
+
+static void crowd_run(uint64_t seed)
+{
+    static struct rig rig;
+    static struct person crowd[MEMBERS];
+    static const char *const instances[MEMBERS] = {"i0", "i1", NULL, NULL, NULL, NULL, NULL, NULL};
+    uint32_t stable = 0;
+    rig_open(&rig, seed);
+    rig.env.initial_delay_ms = seed % 2 ? 500 : 0;
+    memset(crowd, 0, sizeof(crowd));
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        crowd[i].member = (struct member){.instance_id = instances[i],
+                                          .protocols = {"range", i % 2 ? "sticky" : NULL},
+                                          .id_required = i % 3 == 0};
+    }
+    for (uint32_t step = 0; step < STEPS; step++) {
+        struct person *person = &crowd[mill_random_below(&rig.random, MEMBERS)];
+        uint32_t dice = mill_random_below(&rig.random, 100);
+        bool waits =
+            (person->doing == JOINING || person->doing == SYNCING) && !person->waiter.answered;
+        if (dice < 60) {
+            person_step(&rig, person);
+        } else if (dice < 62 && person->doing == WORKING && !person->member.instance_id) {
+            mill_group_leave(&rig.env, rig.group, person->member.id, NULL);
+            person_restart(person);
+            person->member.id[0] = '\0';
+        } else if (dice < 64 && !waits && person->doing != AWAY) {
+            person_restart(person); /* killed, and started again */
+            person->member.id[0] = '\0';
+        } else if (dice < 90) {
+            pass(&rig, mill_random_below(&rig.random, dice < 66 ? TIMEOUT_MS : 400));
+        }
+        if (rig.stores_count > STORES_MAX / 2 || mill_random_below(&rig.random, 3) == 0) {
+            while (rig.stores_count > 0) {
+                store_end(&rig, mill_random_below(&rig.random, 10) == 0
+                                    ? MILL_KERR_COORDINATOR_NOT_AVAILABLE
+                                    : 0);
+            }
+        }
+        stable += rig.group->state == MILL_GROUP_STABLE;
+        check_owners(crowd);
+    }
+    assert_true(stable > 10); /* it did come to rest now and then */
+    rig_close(&rig);
+}
+
+static void test_crowd_never_owns_twice(void **state)
+{
+    MILL_UNUSED(state);
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        print_message("seed %llu\n", (unsigned long long)seed);
+        crowd_run(seed);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_join_sync_leave_of_one),
+        cmocka_unit_test(test_join_bad_requests_are_refused),
+        cmocka_unit_test(test_initial_delay_waits_for_more),
+        cmocka_unit_test(test_protocol_is_elected_by_majority),
+        cmocka_unit_test(test_silent_member_is_removed_parked_one_is_not),
+        cmocka_unit_test(test_leader_that_does_not_sync_is_removed),
+        cmocka_unit_test(test_failed_store_begins_anew),
+        cmocka_unit_test(test_late_store_is_of_no_use),
+        cmocka_unit_test(test_static_member_comes_back_without_a_rebalance),
+        cmocka_unit_test(test_size_and_memory_are_bounded),
+        cmocka_unit_test(test_commit_by_state),
+        cmocka_unit_test(test_crowd_never_owns_twice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
