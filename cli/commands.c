@@ -89,6 +89,17 @@ static const struct cli_option delete_options[] = {
     {"--if-exists", NULL, "a missing topic is no failure"},
     OPTION_CLIENT,
 };
+static const struct cli_option group_options[] = {OPTION_BROKER, OPTION_OUTPUT, OPTION_CLIENT};
+static const struct cli_option group_delete_options[] = {OPTION_BROKER, OPTION_CLIENT};
+static const struct cli_option reset_options[] = {
+    OPTION_BROKER,
+    {"--to", "WHERE", "beginning, end, an offset, +N or -N from where it is, or @MS since 1970"},
+    {"-t", "TOPIC", "one topic (those that the group committed)"},
+    {"-p", "PARTITION", "one partition (all)"},
+    {"--dry-run", NULL, "show what would be, change nothing"},
+    OPTION_OUTPUT,
+    OPTION_CLIENT,
+};
 static const struct cli_option produce_options[] = {
     OPTION_BROKER,
     {"-t", "TOPIC", "topic to write to"},
@@ -232,6 +243,14 @@ static const struct cli_command commands[] = {
     {"topic add-partitions", "NAME...", "give topics more partitions", OPTIONS(grow_options),
      cli_topic_add_partitions},
     {"topic delete", "NAME...", "delete topics", OPTIONS(delete_options), cli_topic_delete},
+    {"group list", "", "names and states of consumer groups", OPTIONS(group_options),
+     cli_group_list},
+    {"group describe", "NAME...", "members, committed offsets and lag of groups",
+     OPTIONS(group_options), cli_group_describe},
+    {"group reset", "NAME", "move a group's committed offsets", OPTIONS(reset_options),
+     cli_group_reset},
+    {"group delete", "NAME...", "delete groups without members", OPTIONS(group_delete_options),
+     cli_group_delete},
     {"produce", "", "write a record per line of standard input", OPTIONS(produce_options),
      cli_produce},
     {"consume", "", "read records to standard output, without a group", OPTIONS(consume_options),
