@@ -311,10 +311,12 @@ void world_open_on(struct world *world, uint32_t cores_count, uint64_t seed,
     *world = (struct world){.cores_count = cores_count, .seed = seed, .disk = *disk};
     world->random.state = seed;
     world->now = (struct mill_now){.mono_ns = MILL_NS_PER_S, .wall_ms = 1700000000000};
-    snprintf(world->dir, sizeof(world->dir), "/dev/shm/millrace-test-%d-XXXXXX", (int)getpid());
-    MILL_ASSERT(mkdtemp(world->dir) != NULL);
+    char dir[sizeof(world->dir)]; /* GCC takes two parts of one world for overlapping */
+    snprintf(dir, sizeof(dir), "/dev/shm/millrace-test-%d-XXXXXX", (int)getpid());
+    MILL_ASSERT(mkdtemp(dir) != NULL);
+    memcpy(world->dir, dir, sizeof(dir));
     for (uint32_t i = 0; i < disk->dirs_count; i++) {
-        snprintf(world->log_dir[i], sizeof(world->log_dir[i]), "%s/log-%u", world->dir, i);
+        snprintf(world->log_dir[i], sizeof(world->log_dir[i]), "%s/log-%u", dir, i);
         world->log_dirs[i] = world->log_dir[i];
     }
     world->bells = zeroed(sizeof(world->bells[0]));
