@@ -25,6 +25,7 @@ WRONG_THERE = {
     (2, 4, 'request'): 'current_leader_epoch is eight bytes', (2, 5, 'request'): 'the same',
     (10, 1, 'response'): 'throttle_time_ms is missing',
     (15, 3, 'response'): 'authorized_operations stand outside the group',
+    (29, 2, 'request'): 'flexible in Kafka', (29, 2, 'response'): 'the same',
     (32, 1, 'response'): 'config_source is read as a bool',
 }
 
@@ -55,7 +56,10 @@ def main(program):
             continue
         body = bytes.fromhex(text)
         reader = io.BytesIO(body)
-        message = known[which].decode(reader)
+        try:
+            message = known[which].decode(reader)
+        except ValueError as error:
+            sys.exit(f'{which}: {body.hex()}: {error}')
         if reader.tell() != len(body):
             sys.exit(f'{which}: {len(body) - reader.tell()} bytes not read by kafka-python')
         again = message.encode()
