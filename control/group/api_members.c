@@ -10,8 +10,8 @@
 #include "protocol/errors.h"
 
 enum {
-    PROTOCOLS_MAX = 1000,
-    MEMBERS_MAX = 100000, /* of one LeaveGroup or SyncGroup */
+    ASSIGNMENTS_MAX = 100000, /* of one SyncGroup */
+    LEAVES_MAX = 1000,        /* of one LeaveGroup: each looks through the members */
 };
 
 static const char *text_or_empty(struct mill_admin_request *request, const struct mill_wstr *text)
@@ -116,7 +116,7 @@ static bool protocols_read(struct mill_admin_request *request,
     struct mill_warray array = in->protocols;
     struct mill_join_group_request_protocols item;
     uint32_t count = 0;
-    if (array.count > PROTOCOLS_MAX) {
+    if (array.count > MILL_GROUP_PROTOCOLS_MAX) {
         return false;
     }
     struct mill_group_protocol *protocols =
@@ -246,7 +246,7 @@ static bool assignments_read(struct mill_admin_request *request,
     struct mill_warray array = in->assignments;
     struct mill_sync_group_request_assignments item;
     uint32_t count = 0;
-    if (array.count > MEMBERS_MAX) {
+    if (array.count > ASSIGNMENTS_MAX) {
         return false;
     }
     struct mill_group_assignment *assignments =
@@ -366,7 +366,7 @@ static struct leaving *leaving_read(struct mill_admin_request *request,
     struct mill_leave_group_request_members item;
     bool many = request->header.api_version >= 3;
     int32_t count = many ? MILL_MAX(array.count, 0) : 1;
-    if (count > MEMBERS_MAX) {
+    if (count > LEAVES_MAX) {
         return NULL;
     }
     struct leaving *members = mill_pool_take(&request->pool, (uint64_t)count * sizeof(*members));

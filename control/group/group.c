@@ -214,21 +214,44 @@ const struct mill_group_blob *mill_group_metadata(const struct mill_group *group
     return protocol ? &protocol->metadata : &nothing;
 }
 
-/* A protocol that every member but one (NULL: none left out) supports. */
-static bool supported_by_all(const struct mill_group *group, const char *name,
-                             const struct mill_group_member *but)
+/* Which protocols of the first member all members support: bit i for its protocol i. One pass over
+ * the members, who narrow it. */
+static uint64_t protocols_common(const struct mill_group *group)
 {
-    for (struct mill_group_member *member = group->members; member; member = member->next) {
-        if (member != but && !protocol_of(member, name)) {
-            return false;
+    const struct mill_group_member *first = group->members;
+    if (!first) {
+        return 0;
+    }
+    uint32_t count = MILL_MIN(first->protocols_count, (uint32_t)MILL_GROUP_PROTOCOLS_MAX);
+    uint64_t common = (UINT64_C(1) << count) - 1;
+    for (const struct mill_group_member *member = first->next; member && common;
+         member = member->next) {
+        for (uint32_t i = 0; i < count; i++) {
+            uint64_t bit = UINT64_C(1) << i;
+            if ((common & bit) != 0 && !protocol_of(member, first->protocols[i].name)) {
+                common &= ~bit;
+            }
         }
     }
-    return true;
+    return common;
+}
+
+/* Its index among the first member's protocols. ret: MILL_GROUP_PROTOCOLS_MAX: not common. */
+static uint32_t common_index(const struct mill_group *group, uint64_t common, const char *name)
+{
+    const struct mill_group_protocol *protocols = group->members->protocols;
+    for (uint32_t i = 0; i < MILL_GROUP_PROTOCOLS_MAX && common >> i != 0; i++) {
+        if ((common >> i & 1) != 0 && strcmp(protocols[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return MILL_GROUP_PROTOCOLS_MAX;
 }
 
 static bool protocols_fit(const struct mill_group *group, const struct mill_group_join *join)
 {
-    if (join->protocol_type[0] == '\0' || join->protocols_count == 0) {
+    if (join->protocol_type[0] == '\0' || join->protocols_count == 0 ||
+        join->protocols_count > MILL_GROUP_PROTOCOLS_MAX) {
         return false;
     }
     if (group->state == MILL_GROUP_EMPTY || group->members_count == 0) {
@@ -237,39 +260,37 @@ static bool protocols_fit(const struct mill_group *group, const struct mill_grou
     if (!group->protocol_type || strcmp(group->protocol_type, join->protocol_type) != 0) {
         return false;
     }
+    uint64_t common = protocols_common(group);
     for (uint32_t i = 0; i < join->protocols_count; i++) {
-        if (supported_by_all(group, join->protocols[i].name, NULL)) {
+        if (common_index(group, common, join->protocols[i].name) < MILL_GROUP_PROTOCOLS_MAX) {
             return true;
         }
     }
     return false;
 }
 
-/* Majority vote: each member votes for its first protocol that all support. */
+/* Majority vote: each member votes for its first protocol that all support. What all support is
+ * found once, not once per vote: members of many protocols must not hold up the others. */
 static const char *protocol_elect(const struct mill_group *group)
 {
-    const struct mill_group_member *first = group->members;
-    const char *best = NULL;
-    uint32_t best_votes = 0;
-    for (uint32_t i = 0; first && i < first->protocols_count; i++) {
-        const char *name = first->protocols[i].name;
-        uint32_t votes = 0;
-        if (!supported_by_all(group, name, NULL)) {
-            continue;
+    uint32_t votes[MILL_GROUP_PROTOCOLS_MAX] = {0};
+    uint32_t best = MILL_GROUP_PROTOCOLS_MAX;
+    uint64_t common = protocols_common(group);
+    for (const struct mill_group_member *member = group->members; member && common;
+         member = member->next) {
+        uint32_t index = MILL_GROUP_PROTOCOLS_MAX;
+        for (uint32_t i = 0; index == MILL_GROUP_PROTOCOLS_MAX; i++) {
+            /* ends: what is common is one of its own */
+            index = common_index(group, common, member->protocols[i].name);
         }
-        for (const struct mill_group_member *member = first; member; member = member->next) {
-            uint32_t vote = 0;
-            while (!supported_by_all(group, member->protocols[vote].name, NULL)) {
-                vote++; /* ends: name is one of its own */
-            }
-            votes += strcmp(member->protocols[vote].name, name) == 0;
-        }
-        if (!best || votes > best_votes) {
-            best = name;
-            best_votes = votes;
+        votes[index]++;
+    }
+    for (uint32_t i = 0; i < MILL_GROUP_PROTOCOLS_MAX; i++) {
+        if (votes[i] > 0 && (best == MILL_GROUP_PROTOCOLS_MAX || votes[i] > votes[best])) {
+            best = i;
         }
     }
-    return best;
+    return best < MILL_GROUP_PROTOCOLS_MAX ? group->members->protocols[best].name : NULL;
 }
 
 static bool same_protocols(const struct mill_group_member *member,
@@ -894,24 +915,57 @@ static int16_t check_member(const struct mill_group *group, const char *member_i
     return generation != group->generation ? MILL_KERR_ILLEGAL_GENERATION : MILL_KERR_NONE;
 }
 
+static int by_id(const void *a, const void *b)
+{
+    const struct mill_group_member *const *left = a;
+    const struct mill_group_member *const *right = b;
+    return strcmp((*left)->id, (*right)->id);
+}
+
+static int id_against(const void *id, const void *member)
+{
+    const struct mill_group_member *const *at = member;
+    return strcmp(id, (*at)->id);
+}
+
+/* The members sorted by id. ret: malloc; NULL no memory. */
+static struct mill_group_member **members_sorted(const struct mill_group *group)
+{
+    struct mill_group_member **sorted =
+        calloc(MILL_MAX(group->members_count, 1u), sizeof(struct mill_group_member *));
+    uint32_t count = 0;
+    for (struct mill_group_member *member = group->members; member && sorted;
+         member = member->next) {
+        sorted[count++] = member;
+    }
+    if (sorted) {
+        qsort(sorted, count, sizeof(struct mill_group_member *), by_id);
+    }
+    return sorted;
+}
+
 static bool assign(struct mill_group_env *env, struct mill_group *group,
                    const struct mill_group_sync *sync)
 {
-    for (uint32_t i = 0; i < sync->assignments_count; i++) {
-        struct mill_group_member *member = mill_group_find(group, sync->assignments[i].member_id);
-        if (!member) {
+    struct mill_group_member **sorted = members_sorted(group);
+    bool whole = sorted != NULL;
+    for (uint32_t i = 0; whole && i < sync->assignments_count; i++) {
+        struct mill_group_member **found =
+            bsearch(sync->assignments[i].member_id, sorted, group->members_count,
+                    sizeof(struct mill_group_member *), id_against);
+        if (!found) {
             continue;
         }
+        struct mill_group_member *member = *found;
         assignment_clear(env, member);
         uint32_t size = sync->assignments[i].bytes.size_bytes;
-        if (env->bytes + size > env->bytes_max ||
-            !blob_copy(&member->assignment, &sync->assignments[i].bytes)) {
-            env->full++;
-            return false;
-        }
-        env->bytes += size;
+        whole = env->bytes + size <= env->bytes_max &&
+                blob_copy(&member->assignment, &sync->assignments[i].bytes);
+        env->bytes += whole ? size : 0;
     }
-    return true;
+    env->full += whole ? 0 : 1;
+    free(sorted);
+    return whole;
 }
 
 void mill_group_synced(struct mill_group_env *env, struct mill_group *group, int32_t generation,

@@ -15,6 +15,10 @@
 #include "base/heap.h"
 #include "base/compiler.h"
 
+enum {
+    MILL_GROUP_PROTOCOLS_MAX = 32, /* of one member; a bit each */
+};
+
 enum mill_group_state {
     MILL_GROUP_EMPTY,
     MILL_GROUP_PREPARING,

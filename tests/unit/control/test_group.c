@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/random.h"
@@ -31,6 +32,7 @@ struct waiter {
     int32_t generation;
     char member_id[64];
     char leader[64];
+    bool members_untold;    /* do not note them: there are too many */
     uint32_t members_count; /* told to it */
     char members[MEMBERS][64];
     bool skip;
@@ -69,8 +71,8 @@ static void joined(void *context, const struct mill_group_join_answer *answer)
     const char *leader = answer->leader ? answer->leader : answer->group->leader->id;
     waiter->generation = answer->group->generation;
     snprintf(waiter->leader, sizeof(waiter->leader), "%s", leader);
-    for (const struct mill_group_member *member = answer->group->members; answer->members && member;
-         member = member->next) {
+    for (const struct mill_group_member *member = answer->group->members;
+         answer->members && member && !waiter->members_untold; member = member->next) {
         snprintf(waiter->members[waiter->members_count++], 64, "%s", member->id);
     }
 }
@@ -551,6 +553,89 @@ static void test_size_and_memory_are_bounded(void **state)
     rig_close(&rig);
 }
 
+/* Seconds of this thread's processor that the end of a join of so many members takes, when all but
+ * the last name as many protocols as they may, and it names only their last. */
+static double election_s(uint32_t members)
+{
+    static struct rig rig;
+    static struct waiter waiters[512];
+    static char names[MILL_GROUP_PROTOCOLS_MAX][16];
+    struct mill_group_protocol protocols[MILL_GROUP_PROTOCOLS_MAX];
+    struct timespec begun;
+    struct timespec ended;
+    assert_true(members <= MILL_COUNT_OF(waiters));
+    rig_open(&rig, 1);
+    rig.env.bytes_max = 64 << 20;
+    rig.env.initial_delay_ms = 3000;
+    for (uint32_t i = 0; i < MILL_GROUP_PROTOCOLS_MAX; i++) {
+        snprintf(names[i], sizeof(names[i]), "protocol-%u", i);
+        protocols[i] = (struct mill_group_protocol){.name = names[i]};
+    }
+    for (uint32_t i = 0; i < members; i++) {
+        bool last = i == members - 1;
+        struct mill_group_join message = {
+            .member_id = "",
+            .client_id = "client",
+            .client_host = "/127.0.0.1",
+            .rebalance_timeout_ms = REBALANCE_MS,
+            .session_timeout_ms = TIMEOUT_MS,
+            .protocol_type = "consumer",
+            .protocols = last ? &protocols[MILL_GROUP_PROTOCOLS_MAX - 1] : protocols,
+            .protocols_count = last ? 1 : MILL_GROUP_PROTOCOLS_MAX,
+            .waiter = &waiters[i],
+        };
+        waiters[i] = (struct waiter){.members_untold = true};
+        mill_group_join(&rig.env, rig.group, &message);
+    }
+    assert_int_equal(rig.group->state, MILL_GROUP_PREPARING);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begun);
+    pass(&rig, REBALANCE_MS);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+    assert_true(waiters[0].answered);
+    assert_int_equal(waiters[0].error, 0);
+    rig_close(&rig);
+    return (double)(ended.tv_sec - begun.tv_sec) + (double)(ended.tv_nsec - begun.tv_nsec) * 1e-9;
+}
+
+/* Four times the members cost about four times as much, not sixteen: the best of several tries. */
+static void test_election_grows_with_members_not_their_square(void **state)
+{
+    MILL_UNUSED(state);
+    double few_s = 1e9;
+    double many_s = 1e9;
+    for (int i = 0; i < 8; i++) {
+        few_s = MILL_MIN(few_s, election_s(100));
+        many_s = MILL_MIN(many_s, election_s(400));
+    }
+    print_message("100 members %.0f us, 400 members %.0f us\n", few_s * 1e6, many_s * 1e6);
+    assert_true(many_s < 9 * few_s);
+}
+
+static void test_too_many_protocols_are_refused(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter waiter = {0};
+    struct mill_group_protocol protocols[MILL_GROUP_PROTOCOLS_MAX + 1];
+    rig_open(&rig, 1);
+    for (size_t i = 0; i < MILL_COUNT_OF(protocols); i++) {
+        protocols[i] = (struct mill_group_protocol){.name = (char *)(uintptr_t) "range"};
+    }
+    const struct mill_group_join message = {.member_id = "",
+                                            .client_id = "client",
+                                            .client_host = "/",
+                                            .rebalance_timeout_ms = REBALANCE_MS,
+                                            .session_timeout_ms = TIMEOUT_MS,
+                                            .protocol_type = "consumer",
+                                            .protocols = protocols,
+                                            .protocols_count = MILL_COUNT_OF(protocols),
+                                            .waiter = &waiter};
+    mill_group_join(&rig.env, rig.group, &message);
+    assert_int_equal(waiter.error, MILL_KERR_INCONSISTENT_GROUP_PROTOCOL);
+    assert_int_equal(rig.group->members_count, 0);
+    rig_close(&rig);
+}
+
 static void test_commit_by_state(void **state)
 {
     MILL_UNUSED(state);
@@ -744,6 +829,8 @@ int main(void)
         cmocka_unit_test(test_late_store_is_of_no_use),
         cmocka_unit_test(test_static_member_comes_back_without_a_rebalance),
         cmocka_unit_test(test_size_and_memory_are_bounded),
+        cmocka_unit_test(test_election_grows_with_members_not_their_square),
+        cmocka_unit_test(test_too_many_protocols_are_refused),
         cmocka_unit_test(test_commit_by_state),
         cmocka_unit_test(test_crowd_never_owns_twice),
     };
