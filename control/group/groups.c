@@ -304,7 +304,9 @@ int16_t mill_groups_outcome(struct mill_groups *groups, int32_t shard, uint32_t 
     MILL_UNUSED(records_count);
     switch (result->outcome) {
     case MILL_JOURNAL_DONE:
-        if ((uint32_t)shard < groups->shards_count) {
+        /* While it reads on, what lies before this batch may not be in memory. */
+        if ((uint32_t)shard < groups->shards_count &&
+            groups->shards[shard].state == MILL_SHARD_READY) {
             groups->shards[shard].next_offset =
                 MILL_MAX(groups->shards[shard].next_offset, result->next_offset);
         }

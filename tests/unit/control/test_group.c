@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "control/group/group.h"
+#include "control/group/groups.h"
 #include "protocol/errors.h"
 
 enum {
@@ -636,6 +636,25 @@ static void test_too_many_protocols_are_refused(void **state)
     rig_close(&rig);
 }
 
+/* A batch queued behind one of unknown outcome is told as written: what is read on from stays the
+ * first of the two, else the very record in doubt would be left out. */
+static void test_unknown_outcome_is_read_from_its_own_offset(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_shard shard = {.state = MILL_SHARD_READY, .next_offset = 100};
+    struct mill_groups groups = {.shards = &shard, .shards_count = 1};
+    const struct mill_journal_result unknown = {.outcome = MILL_JOURNAL_UNKNOWN};
+    const struct mill_journal_result done = {.outcome = MILL_JOURNAL_DONE, .next_offset = 102};
+    assert_int_equal(mill_groups_outcome(&groups, 0, 1, &unknown),
+                     MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+    assert_int_equal(shard.state, MILL_SHARD_LOADING);
+    assert_int_equal(mill_groups_outcome(&groups, 0, 1, &done), MILL_KERR_NONE);
+    assert_int_equal(shard.next_offset, 100);
+    shard.state = MILL_SHARD_READY;
+    assert_int_equal(mill_groups_outcome(&groups, 0, 1, &done), MILL_KERR_NONE);
+    assert_int_equal(shard.next_offset, 102);
+}
+
 static void test_commit_by_state(void **state)
 {
     MILL_UNUSED(state);
@@ -831,6 +850,7 @@ int main(void)
         cmocka_unit_test(test_size_and_memory_are_bounded),
         cmocka_unit_test(test_election_grows_with_members_not_their_square),
         cmocka_unit_test(test_too_many_protocols_are_refused),
+        cmocka_unit_test(test_unknown_outcome_is_read_from_its_own_offset),
         cmocka_unit_test(test_commit_by_state),
         cmocka_unit_test(test_crowd_never_owns_twice),
     };
