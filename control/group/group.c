@@ -12,6 +12,10 @@
 #include "base/clock.h"
 #include "protocol/errors.h"
 
+enum {
+    PENDING_MAX = 10000, /* ids of one group that nobody joined with yet: each call looks at all */
+};
+
 static const uint64_t new_member_ns = 300 * MILL_NS_PER_S;
 
 /* --- memory ------------------------------------------------------------------------------------
@@ -121,11 +125,18 @@ struct mill_group *mill_group_new(const char *id)
     return group;
 }
 
-static void pending_drop(struct mill_group *group, struct mill_group_pending **at)
+static uint64_t pending_bytes(const char *member_id)
+{
+    return sizeof(struct mill_group_pending) + strlen(member_id) + 1;
+}
+
+static void pending_drop(struct mill_group_env *env, struct mill_group *group,
+                         struct mill_group_pending **at)
 {
     struct mill_group_pending *pending = *at;
     *at = pending->next;
     group->pending_count--;
+    env->bytes -= pending_bytes(pending->id);
     free(pending);
 }
 
@@ -146,7 +157,7 @@ void mill_group_free(struct mill_group_env *env, struct mill_group *group)
 {
     mill_group_clear_members(env, group);
     while (group->pending) {
-        pending_drop(group, &group->pending);
+        pending_drop(env, group, &group->pending);
     }
     free(group->protocol_type);
     free(group->protocol);
@@ -712,17 +723,19 @@ static void member_rejoin(struct mill_group_env *env, struct mill_group *group,
 static void pending_add(struct mill_group_env *env, struct mill_group *group,
                         const struct mill_group_join *join, const char *member_id)
 {
-    size_t size = strlen(member_id) + 1;
+    uint64_t size = pending_bytes(member_id);
     struct mill_group_pending *pending = NULL;
-    if ((int64_t)group->pending_count < env->size_max && env->bytes + size < env->bytes_max) {
-        pending = calloc(1, sizeof(*pending) + size);
+    if ((int64_t)group->pending_count < env->size_max && group->pending_count < PENDING_MAX &&
+        env->bytes + size <= env->bytes_max) {
+        pending = calloc(1, size);
     }
     if (!pending) {
         env->full++;
         join_refuse(env, join->waiter, "", MILL_KERR_COORDINATOR_NOT_AVAILABLE);
         return;
     }
-    memcpy(pending->id, member_id, size);
+    env->bytes += size;
+    memcpy(pending->id, member_id, strlen(member_id) + 1);
     pending->expires_ns = ms_later(env, join->session_timeout_ms);
     pending->next = group->pending;
     group->pending = pending;
@@ -837,7 +850,7 @@ static void join_known(struct mill_group_env *env, struct mill_group *group,
             join_refuse(env, join->waiter, "", MILL_KERR_GROUP_MAX_SIZE_REACHED);
             return;
         }
-        pending_drop(group, pending);
+        pending_drop(env, group, pending);
         member_join_new(env, group, join->member_id, join);
         return;
     }
@@ -1071,7 +1084,7 @@ int16_t mill_group_leave(struct mill_group_env *env, struct mill_group *group,
     }
     struct mill_group_pending **pending = find_pending(group, member_id);
     if (*pending && !instance_id) {
-        pending_drop(group, pending);
+        pending_drop(env, group, pending);
         try_complete(env, group);
         timer_look(env, group);
         return MILL_KERR_NONE;
@@ -1119,7 +1132,7 @@ static void pending_time(struct mill_group_env *env, struct mill_group *group)
     struct mill_group_pending **at = &group->pending;
     while (*at) {
         if ((*at)->expires_ns <= env->now_ns) {
-            pending_drop(group, at);
+            pending_drop(env, group, at);
         } else {
             at = &(*at)->next;
         }

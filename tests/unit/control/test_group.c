@@ -655,6 +655,46 @@ static void test_unknown_outcome_is_read_from_its_own_offset(void **state)
     assert_int_equal(shard.next_offset, 102);
 }
 
+/* Ids that were given and never used count as memory, until they are dropped. */
+static void test_ids_given_count_as_memory(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter waiter;
+    struct member member = {.protocols = {"range"}, .id_required = true};
+    uint64_t before_bytes = 0;
+    uint32_t given = 0;
+    rig_open(&rig, 1);
+    rig.env.bytes_max = 4096;
+    for (;; given++) {
+        before_bytes = rig.env.bytes;
+        assert_true(given < 100);
+        join(&rig, &member, &waiter);
+        if (waiter.error != MILL_KERR_MEMBER_ID_REQUIRED) {
+            break;
+        }
+        assert_true(rig.env.bytes >= before_bytes + strlen(waiter.member_id));
+    }
+    assert_int_equal(waiter.error, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+    assert_int_equal(rig.group->pending_count, given);
+    assert_int_equal(rig.env.full, 1);
+    pass(&rig, TIMEOUT_MS);
+    assert_int_equal(rig.env.bytes, 0);
+    join(&rig, &member, &waiter);
+    assert_int_equal(waiter.error, MILL_KERR_MEMBER_ID_REQUIRED);
+    /* And not without end, however much memory there is. */
+    rig.env.bytes_max = 64 << 20;
+    rig.env.size_max = INT32_MAX;
+    for (given = 1; given < 20000; given++) {
+        join(&rig, &member, &waiter);
+        if (waiter.error != MILL_KERR_MEMBER_ID_REQUIRED) {
+            break;
+        }
+    }
+    assert_int_equal(given, 10000);
+    rig_close(&rig);
+}
+
 static void test_commit_by_state(void **state)
 {
     MILL_UNUSED(state);
@@ -851,6 +891,7 @@ int main(void)
         cmocka_unit_test(test_election_grows_with_members_not_their_square),
         cmocka_unit_test(test_too_many_protocols_are_refused),
         cmocka_unit_test(test_unknown_outcome_is_read_from_its_own_offset),
+        cmocka_unit_test(test_ids_given_count_as_memory),
         cmocka_unit_test(test_commit_by_state),
         cmocka_unit_test(test_crowd_never_owns_twice),
     };
