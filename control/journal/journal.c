@@ -883,6 +883,10 @@ static void answer_look(struct mill_journal *journal, struct core *core)
         return;
     }
     uint32_t size = mill_load_be32(core->answer);
+    if (size > ANSWER_BYTES_MAX - MILL_FRAME_SIZE_BYTES) {
+        core_lost(journal, core);
+        return;
+    }
     if (core->answer_bytes < size + MILL_FRAME_SIZE_BYTES) {
         return;
     }

@@ -203,6 +203,7 @@ struct produced {
     int16_t errors[8]; /* to answer with */
     int64_t bases[8];
     uint32_t *topic_at; /* element being written */
+    uint32_t size_told; /* in front of the answer; 0: its own */
 };
 
 static void get_partition(const void *context, int32_t index, void *ret_element)
@@ -274,6 +275,9 @@ static void answer_produce(struct rig *rig, struct produced *produced)
     (void)mill_produce_response_encode(&to, produced->version, &message);
     int64_t size = mill_response_finish(&to);
     assert_true(size > 0);
+    if (produced->size_told > 0) {
+        mill_store_be32(bytes, produced->size_told);
+    }
     answer(rig, bytes, (uint32_t)size);
 }
 
@@ -414,6 +418,15 @@ static void test_malformed_answer_costs_the_stream(void **state)
     produced.partitions[0] = 3; /* of another partition than asked */
     answer_produce(&rig, &produced);
     check_ended(&rig, 1, 1, MILL_JOURNAL_UNKNOWN);
+    /* Of a size that no answer has, or that wraps with the size's own four bytes. */
+    static const uint32_t sizes[] = {64 << 20, INT32_MAX, UINT32_MAX - 3, UINT32_MAX};
+    for (int i = 0; i < (int)MILL_COUNT_OF(sizes); i++) {
+        append(&rig, 2 + i, 0);
+        assert_true(take_produce(&rig, &produced));
+        produced.size_told = sizes[i];
+        answer_produce(&rig, &produced);
+        check_ended(&rig, 2 + (uint32_t)i, 2 + i, MILL_JOURNAL_UNKNOWN);
+    }
     rig_close(&rig);
 }
 
