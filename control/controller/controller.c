@@ -527,7 +527,10 @@ static bool check_grow(struct mill_controller *controller, struct mill_grow *ite
         return false;
     }
     int64_t now = item->topic->record->partitions_count;
-    if (item->count <= now) {
+    if ((item->topic->record->flags & MILL_TOPIC_INTERNAL) != 0) {
+        /* Its records are spread by the number of partitions that it has. */
+        grow_refuse(item, MILL_KERR_INVALID_REQUEST, "an internal topic cannot grow");
+    } else if (item->count <= now) {
         grow_refuse(
             item, MILL_KERR_INVALID_PARTITIONS,
             item->count == now

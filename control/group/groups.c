@@ -519,6 +519,9 @@ static void load_visit(void *context, int64_t offset, int64_t timestamp_ms,
     MILL_UNUSED(timestamp_ms);
     if (mill_group_record_read(record, &loading->pool, &read) < 0) {
         groups->records_bad++;
+    } else if (read.kind != MILL_GROUP_RECORD_OTHER &&
+               mill_group_shard_of(read.group, groups->shards_count) != loading->shard) {
+        groups->records_bad++; /* of a time with fewer partitions: another one has the group now */
     } else if (read.kind == MILL_GROUP_RECORD_OFFSET) {
         apply_offset(groups, &read);
     } else if (read.kind == MILL_GROUP_RECORD_GROUP && !groups->shards[loading->shard].again) {

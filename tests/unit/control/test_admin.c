@@ -144,15 +144,18 @@ static void test_grow_faults_change_nothing(void **state)
         {{"absent", 3, -1, 0}, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION},
         {{"", 3, -1, 0}, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION},
         {{"here", INT32_MAX, -1, 0}, MILL_KERR_POLICY_VIOLATION},
+        {{"__consumer_offsets", 3, -1, 0}, MILL_KERR_INVALID_REQUEST},
     };
     struct fake f;
     fake_open(&f, NULL, 0);
     create_one(&f, "here");
+    create_one(&f, "__consumer_offsets");
     for (size_t i = 0; i < MILL_COUNT_OF(table); i++) {
         assert_int_equal(grow(&f, &table[i].item, 1, 3, false), table[i].error);
     }
     const struct growth twice[] = {{"here", 3, -1, 0}, {"here", 4, -1, 0}};
     assert_int_equal(grow(&f, twice, 2, 3, false), MILL_KERR_INVALID_REQUEST);
+    assert_int_equal(partitions_of(&f, "__consumer_offsets"), 2);
     const struct growth mixed[] = {{"absent", 3, -1, 0}, {"here", 3, -1, 0}};
     assert_int_equal(partitions_of(&f, "here"), 2);
     assert_int_equal(grow(&f, mixed, 2, 3, false), 0);
