@@ -581,6 +581,9 @@ static int64_t copy_step(struct mill_store *store, bool *ret_writing)
     while (done < size) {
         struct mill_batch batch;
         const uint8_t *bytes = cleaner->in.bytes + done;
+#ifndef MILL_MUTANT_STORE_CLEAN_READ_FENCES
+        *ret_writing = false; /* damage behind a batch that was written is no failed write */
+#endif
         int64_t one = batch_next(bytes, (uint64_t)(size - done), &batch);
         int r = one <= 0 ? (int)one : copy_one(store, &batch, bytes, ret_writing);
         if (r < 0) {

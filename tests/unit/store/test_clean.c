@@ -384,6 +384,41 @@ static void test_damage_is_not_copied(void **state)
     assert_int_equal(mill_partition_state_of(rig->partition), MILL_LOG_SERVING);
 }
 
+/* The same behind batches that are good and were copied: it is damage still, no failed write that
+ * would fence the directory. Compacted before, so that the map passes it by. */
+static void test_damage_behind_good_batches(void **state)
+{
+    MILL_UNUSED(state);
+    start(14);
+    append_rounds(30);
+    rig_clean(rig);
+    assert_int_equal(rig_stats(rig)->runs, 1);
+    append_rounds(30);
+    rig_evict(rig);
+    struct store_partition *stored = rig_stored(rig);
+    struct store_segment *segment = &stored->segments[0];
+    while (segment->log_bytes == 0) { /* what it held was written again later */
+        segment++;
+    }
+    int file = mill_store_file(rig->f.store, stored, segment, STORE_FILE_LOG);
+    uint8_t header[MILL_BATCH_HEADER_BYTES];
+    struct mill_batch batch;
+    assert_int_equal(mill_store_read_all(&rig->calls, file, header, sizeof(header), 0), 0);
+    mill_batch_read(header, &batch);
+    uint64_t pos = mill_batch_size_bytes(&batch) + 70;
+    assert_true(pos < segment->log_bytes && segment[1].base_offset <= stored->clean_offset);
+    uint8_t byte;
+    assert_int_equal(mill_store_read_all(&rig->calls, file, &byte, 1, pos), 0);
+    byte ^= 1;
+    assert_int_equal(mill_store_write_all(&rig->calls, file, &byte, 1, pos), 0);
+    rig_clean(rig);
+    assert_true(fixture_was_said(&rig->f, "store.uncleanable"));
+    assert_false(fixture_was_said(&rig->f, "store.fenced"));
+    assert_int_equal(rig_files(rig, "log.cleaned"), 0);
+    assert_int_equal(rig_stats(rig)->runs, 1);
+    assert_int_equal(mill_partition_state_of(rig->partition), MILL_LOG_SERVING);
+}
+
 /* Trimming, deletion and other settings end what is under way; nothing of it is left. */
 static void test_stopped_cleanly(void **state)
 {
@@ -627,6 +662,7 @@ int main(void)
         cmocka_unit_test_teardown(test_throttled, teardown),
         cmocka_unit_test_teardown(test_nothing_up_to_the_end, teardown),
         cmocka_unit_test_teardown(test_damage_is_not_copied, teardown),
+        cmocka_unit_test_teardown(test_damage_behind_good_batches, teardown),
         cmocka_unit_test_teardown(test_stopped_cleanly, teardown),
         cmocka_unit_test_teardown(test_compact_and_delete, teardown),
         cmocka_unit_test_teardown(test_full_disk_waits, teardown),
