@@ -208,13 +208,42 @@ static int rename_all(struct mill_store *store, const char *dir, int64_t base_of
     return r;
 }
 
+/* Takes the output back while it stands beside the old segments. The log goes first: without it a
+ * start takes the rest for what was begun. ret: 0, -errno. */
+static int swap_undo(struct mill_store *store, const char *dir, int64_t base_offset)
+{
+    int r = 0;
+    for (int kind = CLEAN_FILES - 1; r == 0 && kind >= 0; kind--) {
+        char path[STORE_PATH_BYTES];
+        path_of(path, dir, base_offset, kind, ".swap");
+        r = no_entry(store->calls->remove_file(store->calls->context, path));
+    }
+    return r;
+}
+
+/* Names the output .swap. ret: 0; -errno: nothing is left of it, or with *ret_half something is. */
+static int swap_begin(struct mill_store *store, const struct store_partition *partition,
+                      int64_t base_offset, bool *ret_half)
+{
+    const struct mill_file_calls *files = store->calls;
+    int r = rename_all(store, partition->path, base_offset, ".cleaned", ".swap");
+    r = r < 0 ? r : files->sync_dir(files->context, partition->path);
+#ifdef MILL_MUTANT_STORE_SWAP_LEFT
+    return r;
+#endif
+    *ret_half = r < 0 && swap_undo(store, partition->path, base_offset) < 0;
+    return r;
+}
+
 int mill_clean_swap(struct mill_store *store, struct store_partition *partition, uint32_t first,
-                    uint32_t count, const struct clean_output *output)
+                    uint32_t count, const struct clean_output *output, bool *ret_half)
 {
     int64_t base = output->segment.base_offset;
     const struct mill_file_calls *files = store->calls;
-    int r = rename_all(store, partition->path, base, ".cleaned", ".swap");
-    r = r < 0 ? r : files->sync_dir(files->context, partition->path);
+    int r = swap_begin(store, partition, base, ret_half);
+    if (r < 0) {
+        return r;
+    }
 #ifdef MILL_MUTANT_STORE_SWAP_FIRST
     r = r < 0 ? r : rename_all(store, partition->path, base, ".swap", "");
     r = r < 0 ? r : files->sync_dir(files->context, partition->path);
@@ -228,6 +257,7 @@ int mill_clean_swap(struct mill_store *store, struct store_partition *partition,
     r = r < 0 ? r : rename_all(store, partition->path, base, ".swap", "");
     r = r < 0 ? r : files->sync_dir(files->context, partition->path);
     if (r < 0) {
+        *ret_half = true;
         return r;
     }
     partition->segments[first] = output->segment;
@@ -247,6 +277,7 @@ struct leftover {
     uint32_t swaps_count;
     int64_t base; /* of the one looked at: regular segments in its range go */
     int64_t end_offset;
+    int64_t before; /* base of the regular segment before it, -1 none */
 };
 
 /* NUMBER.KIND END. ret: the kind, -1 it is another file. */
@@ -344,22 +375,20 @@ static int old_indexes_remove(struct mill_store *store, const char *dir, int64_t
     return r;
 }
 
-/* Finishes the swap of one base. Old segments in its range go first: while its log is still called
- * .swap, a start knows of them. */
-static int swap_finish(struct leftover *leftover, int64_t base)
+/* Where the batches of a log end; base_offset when it holds none. ret: 0, -errno. */
+static int log_end(struct mill_store *store, const char *dir, int64_t base_offset, const char *end,
+                   int64_t *ret_end_offset)
 {
-    struct mill_store *store = leftover->store;
     const struct mill_file_calls *files = store->calls;
     char path[STORE_PATH_BYTES];
-    path_of(path, leftover->dir, base, CLEAN_FILE_LOG, ".swap");
+    path_of(path, dir, base_offset, CLEAN_FILE_LOG, end);
     int file = files->open(files->context, path, MILL_FILE_READ);
     int64_t size = file < 0 ? file : files->size(files->context, file);
-    leftover->base = base;
-    leftover->end_offset = base;
+    *ret_end_offset = base_offset;
     struct store_walk walk = {.end_bytes = (uint64_t)MILL_MAX(size, 0),
-                              .next_offset = base,
+                              .next_offset = base_offset,
                               .each = end_note,
-                              .context = &leftover->end_offset};
+                              .context = ret_end_offset};
     uint64_t good = 0;
     int r = size < 0 ? (int)size : mill_store_walk(store, file, &walk, &good);
     store->window_file = -1; /* the descriptor's number will be another file's */
@@ -367,6 +396,45 @@ static int swap_finish(struct leftover *leftover, int64_t base)
         int closed = files->close(files->context, file);
         MILL_UNUSED(closed); /* nothing was written */
     }
+    return r;
+}
+
+static int before_note(void *context, const char *name)
+{
+    struct leftover *leftover = context;
+    int64_t base;
+    if (kind_of(name, "", &base) == CLEAN_FILE_LOG && base < leftover->base) {
+        leftover->before = MILL_MAX(leftover->before, base);
+    }
+    return 0;
+}
+
+/* Whether the segment before reaches over the base: a later compaction has put in it what the .swap
+ * file stands for. ret: 1 yes, 0, -errno. */
+static int swap_is_stale(struct leftover *leftover, int64_t base)
+{
+    const struct mill_file_calls *files = leftover->store->calls;
+    int64_t end_offset = base;
+    leftover->base = base;
+    leftover->before = -1;
+    int r = files->list(files->context, leftover->dir, before_note, leftover);
+    if (r == 0 && leftover->before >= 0) {
+        r = log_end(leftover->store, leftover->dir, leftover->before, "", &end_offset);
+    }
+#ifdef MILL_MUTANT_STORE_SWAP_STALE
+    return 0;
+#endif
+    return r < 0 ? r : end_offset > base;
+}
+
+/* Finishes the swap of one base. Old segments in its range go first: while its log is still called
+ * .swap, a start knows of them. */
+static int swap_finish(struct leftover *leftover, int64_t base)
+{
+    struct mill_store *store = leftover->store;
+    const struct mill_file_calls *files = store->calls;
+    leftover->base = base;
+    int r = log_end(store, leftover->dir, base, ".swap", &leftover->end_offset);
     r = r < 0 ? r : files->list(files->context, leftover->dir, replaced_remove, leftover);
     r = r < 0 ? r : old_indexes_remove(store, leftover->dir, base);
     r = r < 0 ? r : files->sync_dir(files->context, leftover->dir);
@@ -381,11 +449,19 @@ int mill_clean_recover(struct mill_store *store, const struct store_partition *p
     int r = files->list(files->context, partition->path, cleaned_remove, &leftover);
     r = r < 0 ? r : files->list(files->context, partition->path, lonely_remove, &leftover);
     for (uint32_t i = 0; r == 0 && i < leftover.swaps_count; i++) {
-        mill_log_dirs_say(store->dirs, MILL_LEVEL_INFO, "store.swap",
-                          "partition=%s: %020" PRId64 ".log.swap takes its place: a compaction was "
-                          "interrupted",
-                          partition->path, leftover.swaps[i]);
-        r = swap_finish(&leftover, leftover.swaps[i]);
+        int64_t base = leftover.swaps[i];
+        int stale = swap_is_stale(&leftover, base);
+        if (stale >= 0) {
+            mill_log_dirs_say(store->dirs, MILL_LEVEL_INFO, "store.swap",
+                              "partition=%s: %020" PRId64 ".log.swap %s: a compaction was "
+                              "interrupted",
+                              partition->path, base,
+                              stale == 1 ? "is removed, a later one has its records"
+                                         : "takes its place");
+        }
+        r = stale < 0    ? stale
+            : stale == 1 ? swap_undo(store, partition->path, base)
+                         : swap_finish(&leftover, base);
     }
     free(leftover.swaps);
     return r;

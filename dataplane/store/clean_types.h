@@ -177,9 +177,11 @@ void mill_clean_output_close(struct mill_store *store, struct clean_output *outp
 /* Closes and removes what was begun; no effect when nothing is open. */
 void mill_clean_output_drop(struct mill_store *store, const struct store_partition *partition,
                             struct clean_output *output);
-/* Puts the ended output in the place of count segments from first on. ret: 0; -errno: what is on
- * the disk is finished by the next load, and the partition's segments are as before. */
+/* Puts the ended output in the place of count segments from first on. ret: 0; -errno: the
+ * partition's segments are as before, and so are its files; unless *ret_half: then only the next
+ * load finishes what is on the disk, and until then nothing may use it. */
 int mill_clean_swap(struct mill_store *store, struct store_partition *partition, uint32_t first,
-                    uint32_t count, const struct clean_output *output) MILL_WARN_UNUSED;
+                    uint32_t count, const struct clean_output *output,
+                    bool *ret_half) MILL_WARN_UNUSED;
 
 #endif

@@ -35,6 +35,10 @@ struct rig {
     struct mill_file_calls calls; /* the disk's, until calls_left is used up */
     uint64_t calls_left;
     uint64_t calls_made;
+    const char *fault_from; /* the next rename of a file whose name ends so fails once; NULL none */
+    int fault;              /* with this */
+    bool fault_sync;        /* the rename goes well, and the next sync of a directory fails */
+    bool fault_next;
     struct mill_log_settings settings;
     struct mill_partition *partition;
     struct mill_random random;
@@ -99,6 +103,11 @@ static inline int rig_sync(void *context, int file)
 }
 static inline int rig_sync_dir(void *context, const char *path)
 {
+    struct rig *rig = context;
+    if (rig->fault_next) {
+        rig->fault_next = false;
+        return rig->fault;
+    }
     return RIG_CALL((struct rig *)context, sync_dir, path);
 }
 static inline int rig_sync_all(void *context, const char *path)
@@ -119,6 +128,14 @@ static inline int rig_remove_dir(void *context, const char *path)
 }
 static inline int rig_rename(void *context, const char *from, const char *to)
 {
+    struct rig *rig = context;
+    if (rig->fault_from && mill_store_name_ends(from, rig->fault_from)) {
+        rig->fault_from = NULL;
+        rig->fault_next = rig->fault_sync;
+        if (!rig->fault_sync) {
+            return rig->fault;
+        }
+    }
     return RIG_CALL((struct rig *)context, rename, from, to);
 }
 static inline int rig_list(void *context, const char *path, int (*each)(void *, const char *),

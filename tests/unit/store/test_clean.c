@@ -515,6 +515,108 @@ static void test_full_disk_waits(void **state)
     rig_check(rig, rig_stored(rig)->clean_offset);
 }
 
+/* --- errors in a swap ---------------------------------------------------------------------------
+ */
+
+static const int passing[] = {-ENOSPC, -EDQUOT, -EMFILE, -ENFILE, -ENOMEM};
+
+/* Once an old segment is touched, no error passes by itself: the directory is fenced, and a start
+ * finishes the swap. */
+static void test_half_a_swap_fences(void **state)
+{
+    MILL_UNUSED(state);
+    static const char *const from[] = {".index", ".log", ".timeindex.swap", ".log.swap"};
+    for (size_t i = 0; i < MILL_COUNT_OF(from) * 2; i++) {
+        start(20 + i);
+        append_rounds(40);
+        rig_evict(rig);
+        rig->settings.segment_bytes = 1 << 20;
+        mill_log_update(rig->partition, 3, &rig->settings);
+        rig->fault_from = from[i / 2];
+        rig->fault = passing[i % MILL_COUNT_OF(passing)];
+        rig->fault_sync = i % 2 == 1;
+        rig_clean(rig);
+        assert_null(rig->fault_from);
+        assert_true(fixture_was_said(&rig->f, "store.fenced"));
+        assert_int_equal(mill_partition_state_of(rig->partition), MILL_LOG_FAILED);
+        rig_restart(rig, true);
+        assert_int_equal(rig_files(rig, "log.swap"), 0);
+        rig_check(rig, rig_active(rig));
+        rig_end(rig);
+        rig = NULL;
+    }
+}
+
+/* Before that, nothing is left of it, and it is done again. */
+static void test_swap_not_begun_is_taken_back(void **state)
+{
+    MILL_UNUSED(state);
+    static const char *const from[] = {".index.cleaned", ".timeindex.cleaned", ".log.cleaned"};
+    for (size_t i = 0; i < MILL_COUNT_OF(from) * 2; i++) {
+        start(40 + i);
+        append_rounds(40);
+        rig_evict(rig);
+        uint32_t files = rig_files(rig, "log");
+        rig->fault_from = from[i / 2];
+        rig->fault = passing[i % MILL_COUNT_OF(passing)];
+        rig->fault_sync = i % 2 == 1;
+        rig_clean(rig);
+        assert_null(rig->fault_from);
+        assert_false(fixture_was_said(&rig->f, "store.fenced"));
+        assert_int_equal(rig_files(rig, "log"), files);
+        static const char *const kinds[] = {"log", "index", "timeindex"};
+        for (size_t kind = 0; kind < MILL_COUNT_OF(kinds); kind++) {
+            char end[32];
+            snprintf(end, sizeof(end), "%s.swap", kinds[kind]);
+            assert_int_equal(rig_files(rig, end), 0);
+            snprintf(end, sizeof(end), "%s.cleaned", kinds[kind]);
+            assert_int_equal(rig_files(rig, end), 0);
+        }
+        rig_clean(rig);
+        assert_int_equal(rig_stats(rig)->runs, 1);
+        rig_evict(rig);
+        rig_check(rig, rig_stored(rig)->clean_offset);
+        rig_end(rig);
+        rig = NULL;
+    }
+}
+
+/* A .swap file whose records a later compaction put into the segment before it has no place. */
+static void test_stale_swap_is_removed(void **state)
+{
+    MILL_UNUSED(state);
+    start(50);
+    append_rounds(60);
+    rig_evict(rig);
+    rig->settings.segment_bytes = 1 << 20;
+    mill_log_update(rig->partition, 3, &rig->settings);
+    char path[200];
+    uint64_t size;
+    uint8_t *bytes = NULL;
+    const struct store_partition *stored = rig_stored(rig);
+    int64_t base = stored->segments[stored->segments_count - 2].base_offset;
+    snprintf(path, sizeof(path), "/disk/logs/topic-a-0/%020lld.log", (long long)base);
+    const uint8_t *old = disk_model_bytes(rig->disk, path, &size);
+    assert_non_null(old);
+    bytes = malloc(size);
+    assert_non_null(bytes);
+    memcpy(bytes, old, size);
+    rig_clean(rig);
+    assert_int_equal(rig_files(rig, "log"), 2);
+    fixture_close(&rig->f, true);
+    snprintf(path, sizeof(path), "/disk/logs/topic-a-0/%020lld.log.swap", (long long)base);
+    int file = rig->calls.open(rig->calls.context, path, MILL_FILE_WRITE | MILL_FILE_CREATE);
+    assert_true(file >= 0);
+    assert_int_equal(mill_store_write_all(&rig->calls, file, bytes, size, 0), 0);
+    assert_int_equal(rig->calls.close(rig->calls.context, file), 0);
+    free(bytes);
+    rig_serve(rig);
+    assert_int_equal(rig_files(rig, "log"), 2);
+    assert_int_equal(rig_files(rig, "log.swap"), 0);
+    rig_check(rig, rig_active(rig));
+    rig_check_once(rig, rig_active(rig));
+}
+
 /* --- kills --------------------------------------------------------------------------------------
  */
 
@@ -666,6 +768,9 @@ int main(void)
         cmocka_unit_test_teardown(test_stopped_cleanly, teardown),
         cmocka_unit_test_teardown(test_compact_and_delete, teardown),
         cmocka_unit_test_teardown(test_full_disk_waits, teardown),
+        cmocka_unit_test_teardown(test_half_a_swap_fences, teardown),
+        cmocka_unit_test_teardown(test_swap_not_begun_is_taken_back, teardown),
+        cmocka_unit_test_teardown(test_stale_swap_is_removed, teardown),
         cmocka_unit_test_teardown(test_killed_at_every_call, teardown),
         cmocka_unit_test_teardown(test_power_cut_at_every_call, teardown),
         cmocka_unit_test_teardown(test_model, teardown),
