@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Adopting what Kafka wrote (adopt.h). Formats: meta.properties 0 (ZooKeeper) and 1 (KRaft,
  * KIP-631), partition.metadata (KIP-516), leader-epoch-checkpoint, producer snapshots 1, the first
- * batch of each segment. Nothing of them is changed here; the metadata store is made aside and
- * renamed. */
+ * batch of each segment. Nothing of them is changed here but the cleaner's checkpoint, which names
+ * each partition then; the metadata store is made aside and renamed. */
 #include "control/adopt.h"
 
 #include <dirent.h>
@@ -35,7 +35,8 @@ enum {
 struct found {
     char name[MILL_TOPIC_NAME_MAX + 1];
     int32_t partition;
-    int32_t epoch; /* newest leader epoch, -1 none */
+    int32_t epoch;        /* newest leader epoch, -1 none */
+    int64_t first_offset; /* of its oldest segment; INT64_MAX none */
     struct mill_uuid id;
     const char *dir;
 };
@@ -232,7 +233,7 @@ static int segment_look(struct adoption *adoption, const char *path)
     return 0;
 }
 
-static int files_look(struct adoption *adoption, const char *path)
+static int files_look(struct adoption *adoption, const char *path, struct found *found)
 {
     DIR *list = opendir(path);
     int r =
@@ -248,6 +249,8 @@ static int files_look(struct adoption *adoption, const char *path)
             r = snapshot_look(adoption, file);
         } else if (ends_with(entry->d_name, ".log")) {
             r = segment_look(adoption, file);
+            int64_t base = strtoll(entry->d_name, NULL, 10);
+            found->first_offset = MILL_MIN(found->first_offset, base);
         }
     }
     if (list) {
@@ -322,10 +325,13 @@ static int partition_take(struct adoption *adoption, const char *dir, const char
     if (!found) {
         return mill_fail(report, -ENOMEM, "no memory to adopt");
     }
-    *found = (struct found){
-        .partition = (int32_t)partition, .epoch = epoch_of(path), .id = topic_id, .dir = dir};
+    *found = (struct found){.partition = (int32_t)partition,
+                            .epoch = epoch_of(path),
+                            .first_offset = INT64_MAX,
+                            .id = topic_id,
+                            .dir = dir};
     memcpy(found->name, name, (size_t)(dash - name));
-    return files_look(adoption, path);
+    return files_look(adoption, path, found);
 }
 
 static bool names_partition(const char *name)
@@ -453,7 +459,7 @@ static int store_fill(struct adoption *adoption, const struct mill_meta *meta)
     return r;
 }
 
-/* --- the store -------------------------------------------------------------------------------- */
+/* --- replacing files -------------------------------------------------------------------------- */
 
 static void aside_remove(const char *aside)
 {
@@ -475,6 +481,107 @@ static int dir_sync(const char *dir)
     return r;
 }
 
+/* --- gaps ------------------------------------------------------------------------------------- */
+
+/* Whether the checkpoint has a line for the partition. */
+static bool names(const char *text, const char *line, size_t length)
+{
+    for (const char *at = text; at; at = strchr(at, '\n'), at = at ? at + 1 : NULL) {
+        if (strncmp(at, line, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Lines of partitions in dir that the old checkpoint does not name. ret: how many. */
+static uint32_t lines_write(const struct adoption *adoption, const char *dir, const char *old,
+                            FILE *to)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < adoption->found_count; i++) {
+        const struct found *found = &adoption->found[i];
+        char line[MILL_TOPIC_NAME_MAX + 16];
+        int length = snprintf(line, sizeof(line), "%s %d ", found->name, found->partition);
+        if (strcmp(found->dir, dir) != 0 || names(old, line, (size_t)length)) {
+            continue;
+        }
+        int64_t first = found->first_offset == INT64_MAX ? 0 : found->first_offset;
+        fprintf(to, "%s%" PRId64 "\n", line, first);
+        count++;
+    }
+    return count;
+}
+
+/* Replaces a file by a whole new one, synced. ret: 0, -errno. */
+static int file_replace(const char *path, const char *head, const char *body)
+{
+    char aside[PATH_BYTES];
+    snprintf(aside, sizeof(aside), "%.780s.adopting", path);
+    FILE *file = fopen(aside, "we");
+    if (!file) {
+        return -errno;
+    }
+    bool whole =
+        fprintf(file, "%s%s", head, body) >= 0 && fflush(file) == 0 && fsync(fileno(file)) == 0;
+    int r = whole ? 0 : -errno;
+    r = fclose(file) != 0 && r == 0 ? -errno : r;
+    r = r == 0 && rename(aside, path) < 0 ? -errno : r;
+    if (r < 0) {
+        unlink(aside);
+    }
+    return r;
+}
+
+/* A replica that copied a compacted log has gaps before its own cleaner ever ran, and the policy of
+ * its topic is not known here. So each partition is named in the cleaner's checkpoint, as one
+ * compacted up to its first offset: what lies behind it may have gaps, and is compacted anew when
+ * the topic's policy says so. What Kafka noted stays. */
+static int gaps_allow(const struct adoption *adoption, const char *dir)
+{
+    char path[PATH_BYTES];
+    char head[32];
+    char *old = NULL;
+    char *body = NULL;
+    size_t body_bytes = 0;
+    int lines = 0;
+    int skip = 0;
+    snprintf(path, sizeof(path), "%.760s/cleaner-offset-checkpoint", dir);
+    /* A damaged one tells nothing: the store takes it so too. */
+    bool good = read_whole(path, CHECKPOINT_BYTES, &old) >= 0 &&
+                sscanf(old, "0\n%d\n%n", &lines, &skip) == 1 && skip > 0 && lines >= 0;
+    const char *kept = good ? old + skip : "";
+    FILE *to = open_memstream(&body, &body_bytes);
+    int r = to ? 0 : -ENOMEM;
+    if (r == 0) {
+        uint32_t count = good ? (uint32_t)lines : 0;
+        bool cut = kept[0] != '\0' && kept[strlen(kept) - 1] != '\n';
+        fprintf(to, "%s%s", kept, cut ? "\n" : "");
+        count += lines_write(adoption, dir, kept, to);
+        r = fclose(to) != 0 ? -ENOMEM : 0;
+        snprintf(head, sizeof(head), "0\n%u\n", count);
+    }
+    r = r == 0 ? file_replace(path, head, body) : r;
+    r = r == 0 ? dir_sync(dir) : r;
+    free(old);
+    free(body);
+    return r < 0 ? mill_fail(adoption->report, r, "%s cannot be written: %s", path, strerror(-r))
+                 : 0;
+}
+
+static int all_gaps_allow(const struct adoption *adoption)
+{
+    const char *const *dirs = NULL;
+    uint32_t dirs_count = mill_config_log_dirs(adoption->config, &dirs);
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && i < dirs_count; i++) {
+        r = gaps_allow(adoption, dirs[i]);
+    }
+    return r;
+}
+
+/* --- making it -------------------------------------------------------------------------------- */
+
 /* Makes the store under another name, whole, and then gives it its own. */
 static int store_make(struct adoption *adoption, const char *file)
 {
@@ -486,6 +593,9 @@ static int store_make(struct adoption *adoption, const char *file)
     int r = mill_meta_sqlite_open(aside, 0, &meta, report);
     r = r < 0 ? r : store_fill(adoption, &meta);
     mill_meta_close(&meta); /* nothing is left in its write-ahead log then */
+    /* When nothing refuses any more, and before there is a store: a try that ends between the two
+     * is begun anew. */
+    r = r < 0 ? r : all_gaps_allow(adoption);
     if (r == 0 && rename(aside, file) < 0) {
         r = mill_fail(report, -errno, "%s cannot be made: %s", file, strerror(errno));
     }

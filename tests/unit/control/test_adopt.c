@@ -162,6 +162,37 @@ static void test_adopt_makes_topics_of_what_lies_there(void **state)
     drop();
 }
 
+static void check_text(const char *name, const char *expected)
+{
+    char path[256];
+    char text[512] = "";
+    snprintf(path, sizeof(path), "%s/%s", root, name);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(text, expected);
+}
+
+/* A replica copies the gaps of a compacted log before its own cleaner runs. */
+static void test_adopt_lets_every_partition_have_gaps(void **state)
+{
+    MILL_UNUSED(state);
+    make_kafka();
+    put_text("a/cleaner-offset-checkpoint", "0\n2\nother 3 9\nmy-topic 2 17\n");
+    run("mv b/my-topic-1/00000000000000000000.log b/my-topic-1/00000000000000000005.log", "");
+    run("cp b/my-topic-1/00000000000000000005.log b/my-topic-1/00000000000000000030.log", "");
+    assert_int_equal(adopt(), 0);
+    check_text("a/cleaner-offset-checkpoint", "0\n3\nother 3 9\nmy-topic 2 17\nmy-topic 0 0\n");
+    check_text("b/cleaner-offset-checkpoint", "0\n1\nmy-topic 1 5\n");
+    drop();
+    make_kafka();
+    put_text("a/cleaner-offset-checkpoint", "damaged");
+    assert_int_equal(adopt(), 0);
+    check_text("a/cleaner-offset-checkpoint", "0\n2\nmy-topic 0 0\nmy-topic 2 0\n");
+    drop();
+}
+
 static void test_adopt_killed_midway_is_begun_anew(void **state)
 {
     MILL_UNUSED(state);
@@ -219,6 +250,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_adopt_makes_topics_of_what_lies_there),
+        cmocka_unit_test(test_adopt_lets_every_partition_have_gaps),
         cmocka_unit_test(test_adopt_killed_midway_is_begun_anew),
         cmocka_unit_test(test_adopt_refuses_and_changes_nothing),
     };
