@@ -16,6 +16,19 @@ def acked_bytes(load):
     return [os.path.getsize(log) for _, _, _, log in load.workers]
 
 
+def standing_still(load):
+    """What was in the sockets has arrived: nothing more was acknowledged for a second. ret: acked_bytes then."""
+    deadline = time.monotonic() + 60
+    last, since = acked_bytes(load), time.monotonic()
+    while time.monotonic() - since < 1:
+        assert time.monotonic() < deadline, "acknowledged by a stopped process, on and on"
+        time.sleep(0.05)
+        now = acked_bytes(load)
+        if now != last:
+            last, since = now, time.monotonic()
+    return last
+
+
 def main():
     pauses = pick((1, 5, 10, 30), (1, 4))
     with Broker() as broker:
@@ -29,8 +42,7 @@ def main():
             for pause in pauses:
                 time.sleep(0.5)
                 os.kill(pid, signal.SIGSTOP)
-                time.sleep(0.5)  # what was in the sockets arrives
-                before = acked_bytes(load)
+                before = standing_still(load)
                 time.sleep(pause)
                 assert acked_bytes(load) == before, "acknowledged by a stopped process"
                 os.kill(pid, signal.SIGCONT)
