@@ -88,7 +88,7 @@ def main():
         on_slow = partitions_in(slow.dir("b"))
         assert len(on_quick) == len(on_slow) == PARTITIONS // 2
         fill(broker)
-        time.sleep(2.5)  # written within a second
+        broker.wait_written()
         power_off(broker)
         # Nothing was cut: the files are whole, and nobody says so.
         slow.order(f"delay read /b/{TOPIC}-*.log {DELAY_MS}")
