@@ -14,7 +14,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 
 from lib.broker import FULL, TOP, Broker, pick, run, skip
 
@@ -205,7 +204,7 @@ def check_in_use(broker):
 
 def check_dump(broker):
     """Kafka's dump tool decodes every record of the groups."""
-    time.sleep(2)  # until what was appended is in the files
+    broker.wait_written()
     files = [name for name in glob.glob(os.path.join(broker.log_dir, "__consumer_offsets-*", "*.log"))
              if os.path.getsize(name) > 0]
     assert files
