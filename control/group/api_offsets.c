@@ -180,7 +180,9 @@ static bool commit_read(struct change *change, const struct mill_offset_commit_r
     struct mill_offset_commit_request_topics_partitions part;
     struct mill_warray topics = in->topics;
     int64_t now_ms = groups->env.now_ms;
-    int64_t expire_ms = in->retention_time_ms >= 0 ? now_ms + in->retention_time_ms : -1;
+    int64_t expire_ms = in->retention_time_ms >= 0
+                            ? now_ms + MILL_MIN(in->retention_time_ms, INT64_MAX - now_ms)
+                            : -1;
     while (mill_offset_commit_request_topics_next(&topics, version, &topic)) {
         struct topic_entries *to = change_topic(change, &topic.name, topic.partitions.count);
         while (to && mill_offset_commit_request_topics_partitions_next(&topic.partitions, version,

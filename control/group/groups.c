@@ -22,7 +22,8 @@ enum {
     LOAD_POOL_BYTES = 64 << 20, /* of one record */
     LOADS_AT_ONCE = 16,
     TIMERS_PER_STEP = 1024,
-    EXPIRE_BATCH = 256, /* tombstones of one append */
+    EXPIRE_BATCH = 256, /* offsets of one look, and tombstones of one append */
+    EXPIRE_LOOKS_PER_STEP = 64,
     RETRY_NS = 100000000,
 };
 
@@ -114,6 +115,12 @@ struct mill_group *mill_groups_make(struct mill_groups *groups, const char *grou
     return group;
 }
 
+static void expiry_enter(struct mill_groups *groups, struct mill_group *group)
+{
+    groups->expiry.group = group;
+    groups->expiry.offset = group ? group->offsets : NULL;
+}
+
 void mill_groups_remove(struct mill_groups *groups, struct mill_group *group)
 {
     struct mill_group **at = bucket_of(groups, group->id);
@@ -131,6 +138,9 @@ void mill_groups_remove(struct mill_groups *groups, struct mill_group *group)
     }
     while (group->offsets) {
         mill_groups_offset_remove(groups, group->offsets);
+    }
+    if (groups->expiry.group == group) {
+        expiry_enter(groups, group->shard_next);
     }
     mill_heap_remove(&groups->timers, &group->timer);
     mill_group_free(&groups->env, group);
@@ -168,6 +178,9 @@ void mill_groups_offset_remove(struct mill_groups *groups, struct mill_group_off
     }
     if (offset->next) {
         offset->next->prev = offset->prev;
+    }
+    if (groups->expiry.offset == offset) {
+        groups->expiry.offset = offset->next;
     }
     group->offsets_count--;
     groups->offsets_count--;
@@ -613,6 +626,7 @@ static void shards_drop(struct mill_groups *groups)
             mill_groups_remove(groups, group);
         }
     }
+    groups->expiry = (struct mill_expiry){0};
     free(groups->shards);
     groups->shards = NULL;
     groups->shards_count = 0;
@@ -716,14 +730,14 @@ static bool topic_exists(const struct mill_groups *groups, const struct mill_gro
     return topic && (uint32_t)offset->partition < topic->record->partitions_count;
 }
 
-/* Removes expired offsets of a group and, when nothing is left of it, the group. ret: true when
- * there may be more. */
-static bool group_expire(struct mill_groups *groups, struct mill_group *group)
+/* Removes what is expired of the next offsets of the group and, when nothing is left of it, the
+ * group. Moves on to the next group behind the last offset. */
+static void group_expire(struct mill_groups *groups, struct mill_group *group)
 {
     struct mill_group_offset *dead[EXPIRE_BATCH];
+    struct mill_group_offset *offset = groups->expiry.offset;
     uint32_t count = 0;
-    for (struct mill_group_offset *offset = group->offsets; offset && count < EXPIRE_BATCH;
-         offset = offset->next) {
+    for (uint32_t i = 0; offset && i < EXPIRE_BATCH; i++, offset = offset->next) {
         if (offset_expired(groups, group, offset) || !topic_exists(groups, offset)) {
             dead[count++] = offset;
         }
@@ -732,9 +746,13 @@ static bool group_expire(struct mill_groups *groups, struct mill_group *group)
                 group->pending_count == 0 && group->members_count == 0;
     bool gone = idle && group->offsets_count == count;
     bool record = gone && group->generation > 0;
+    groups->expiry.offset = offset;
+    if (!offset) {
+        expiry_enter(groups, group->shard_next);
+    }
     if (count + record > 0 &&
         mill_groups_bury(groups, group, dead, count, record, NULL, NULL) != MILL_KERR_NONE) {
-        return false; /* next time */
+        return; /* next time */
     }
     groups->offsets_expired += count;
     for (uint32_t i = 0; i < count; i++) {
@@ -743,19 +761,33 @@ static bool group_expire(struct mill_groups *groups, struct mill_group *group)
     if (gone) {
         mill_groups_remove(groups, group);
     }
-    return !gone && count == EXPIRE_BATCH;
 }
 
-static void expire(struct mill_groups *groups)
+static void expiry_begin(struct mill_groups *groups)
 {
-    for (uint32_t i = 0; i < groups->shards_count; i++) {
-        struct mill_group *next = NULL;
-        for (struct mill_group *group = groups->shards[i].first;
-             group && groups->shards[i].state == MILL_SHARD_READY; group = next) {
-            next = group->shard_next;
-            while (group_expire(groups, group)) {
-            }
+    groups->expiry.again = groups->expiry.runs;
+    if (!groups->expiry.runs && groups->shards_count > 0) {
+        groups->expiry = (struct mill_expiry){.runs = true};
+        expiry_enter(groups, groups->shards[0].first);
+    }
+}
+
+/* One turn's part: as many offsets and groups as hold up nobody. */
+static void expiry_step(struct mill_groups *groups)
+{
+    struct mill_expiry *expiry = &groups->expiry;
+    for (uint32_t i = 0; i < EXPIRE_LOOKS_PER_STEP && expiry->runs; i++) {
+        bool ready = groups->shards[expiry->shard].state == MILL_SHARD_READY;
+        if (expiry->group && ready) {
+            group_expire(groups, expiry->group);
+        } else if (++expiry->shard < groups->shards_count) {
+            expiry_enter(groups, groups->shards[expiry->shard].first);
+        } else {
+            expiry->runs = false;
         }
+    }
+    if (!expiry->runs && expiry->again) {
+        expiry_begin(groups);
     }
 }
 
@@ -802,8 +834,9 @@ uint64_t mill_groups_step(struct mill_groups *groups, const struct mill_now *now
     if (now->mono_ns >= groups->check_due_ns || topics_gone) {
         groups->topics_deleted = deleted; /* a topic of the same name begins without offsets */
         groups->check_due_ns = now->mono_ns + (uint64_t)groups->check_interval_ms * MILL_NS_PER_MS;
-        expire(groups);
+        expiry_begin(groups);
     }
+    expiry_step(groups);
     uint64_t next_ns = groups->check_due_ns;
     const struct mill_heap_item *first = mill_heap_first(&groups->timers);
     if (first) {
@@ -812,7 +845,7 @@ uint64_t mill_groups_step(struct mill_groups *groups, const struct mill_now *now
     if (topic && groups->loading_count > 0) {
         next_ns = MILL_MIN(next_ns, now->mono_ns + RETRY_NS);
     }
-    return groups->answered ? now->mono_ns : next_ns;
+    return groups->answered || groups->expiry.runs ? now->mono_ns : next_ns;
 }
 
 void mill_groups_attach(struct mill_groups *groups)

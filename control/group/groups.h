@@ -53,6 +53,15 @@ struct mill_shard {
     struct mill_group *first;
 };
 
+/* A look at all offsets and groups for what is expired, some of them each turn. */
+struct mill_expiry {
+    bool runs;
+    bool again; /* from the first once more when it ends */
+    uint32_t shard;
+    struct mill_group *group;         /* next one; NULL: of the next shard */
+    struct mill_group_offset *offset; /* next one of it; NULL: all were looked at */
+};
+
 struct mill_groups {
     struct mill_group_env env;
     struct mill_controller *controller;
@@ -73,6 +82,7 @@ struct mill_groups {
     uint32_t shards_count;
     uint32_t loading_count;
     uint64_t topic_generation; /* reading: shard contexts of an older topic are void */
+    struct mill_expiry expiry;
     uint64_t check_due_ns;
     uint64_t topics_deleted; /* the controller's count as it was looked at last */
     uint32_t parked_count;

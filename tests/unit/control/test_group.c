@@ -695,6 +695,55 @@ static void test_ids_given_count_as_memory(void **state)
     rig_close(&rig);
 }
 
+static void no_random(void *context, void *ret_bytes, size_t size_bytes)
+{
+    MILL_UNUSED(context);
+    memset(ret_bytes, 7, size_bytes);
+}
+
+/* A look at all groups for what is expired takes many turns, and asks for each at once. */
+static void test_expiry_is_shared_out_over_turns(void **state)
+{
+    MILL_UNUSED(state);
+    enum { SHARDS = 3, GROUPS = 5000 };
+    static struct mill_controller controller;
+    static struct mill_groups groups;
+    struct mill_config *config = NULL;
+    struct mill_now now = {.mono_ns = MILL_NS_PER_S, .wall_ms = 1000};
+    assert_int_equal(mill_config_load(NULL, NULL, 0, false, &config), 0);
+    controller = (struct mill_controller){.config = config, .random = no_random};
+    assert_int_equal(mill_topics_init(&controller.topics, 8), 0);
+    struct mill_topic *topic =
+        mill_topic_new(MILL_OFFSETS_TOPIC, sizeof(MILL_OFFSETS_TOPIC) - 1, SHARDS);
+    assert_non_null(topic);
+    topic->record->id = (struct mill_uuid){{1}};
+    mill_topics_link(&controller.topics, topic);
+    assert_int_equal(mill_groups_open(&groups, &controller, NULL), 0);
+    mill_groups_step(&groups, &now);
+    assert_int_equal(groups.shards_count, SHARDS);
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        groups.shards[i].state = MILL_SHARD_READY;
+    }
+    groups.loading_count = 0;
+    for (uint32_t i = 0; i < GROUPS; i++) {
+        char id[16];
+        snprintf(id, sizeof(id), "group-%u", i);
+        assert_non_null(mill_groups_make(&groups, id));
+    }
+    now.mono_ns += 3600 * MILL_NS_PER_S;
+    uint32_t turns = 0;
+    for (uint32_t before = GROUPS; groups.groups_count > 0; turns++) {
+        uint64_t next_ns = mill_groups_step(&groups, &now);
+        assert_true(before - groups.groups_count <= 64);
+        assert_true(groups.groups_count == 0 || next_ns == now.mono_ns);
+        assert_true(turns < 2 * GROUPS / 64);
+        before = groups.groups_count;
+    }
+    mill_groups_close(&groups);
+    mill_topics_clear(&controller.topics);
+    mill_config_free(config);
+}
+
 static void test_commit_by_state(void **state)
 {
     MILL_UNUSED(state);
@@ -892,6 +941,7 @@ int main(void)
         cmocka_unit_test(test_too_many_protocols_are_refused),
         cmocka_unit_test(test_unknown_outcome_is_read_from_its_own_offset),
         cmocka_unit_test(test_ids_given_count_as_memory),
+        cmocka_unit_test(test_expiry_is_shared_out_over_turns),
         cmocka_unit_test(test_commit_by_state),
         cmocka_unit_test(test_crowd_never_owns_twice),
     };
