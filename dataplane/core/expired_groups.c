@@ -17,7 +17,6 @@ struct group_fill {
     struct mill_warray outer;
     struct mill_warray inner;
     union {
-        struct mill_leave_group_request leave;
         struct mill_offset_commit_request commit;
         struct mill_offset_fetch_request fetch;
         struct mill_describe_groups_request describe;
