@@ -14,6 +14,10 @@ enum {
     SWEEP_ENTRIES = 512,
 };
 
+/* In place of its transaction's number while its TXN has not come: an opening is told producers
+ * first. */
+#define TXN_AWAITED (MILL_LOG_NONE - 1)
+
 static uint32_t bucket_of(const struct log_producers *producers, uint32_t slot, int64_t id)
 {
     /* Ids come from clients: a keyed hash, so that nobody can aim at one bucket. */
@@ -285,7 +289,9 @@ static void batch_add(struct log_producer *entry, const struct log_producer_batc
 static void txn_open(struct mill_partition *partition, struct log_producer *entry,
                      int64_t first_offset, uint64_t stream_pos)
 {
-    age_remove(&partition->log->producers, entry);
+    if (entry->txn == MILL_LOG_NONE) {
+        age_remove(&partition->log->producers, entry);
+    }
     entry->txn = mill_log_txn_begin(partition, entry->producer_id, first_offset, stream_pos);
 }
 
@@ -366,6 +372,12 @@ bool mill_log_producer_restore(struct mill_partition *partition,
     }
     entry->coordinator_epoch = from->coordinator_epoch;
     entry->written_ms = written_ms;
+#ifndef MILL_MUTANT_LOG_TXN_UNAWAITED
+    if (from->txn_open && entry->txn == MILL_LOG_NONE) {
+        age_remove(&partition->log->producers, entry);
+        entry->txn = TXN_AWAITED;
+    }
+#endif
     return true;
 }
 

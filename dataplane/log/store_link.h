@@ -180,6 +180,7 @@ struct mill_link_producer {
     int32_t first_sequence;
     int32_t coordinator_epoch;
     int16_t epoch;
+    bool txn_open; /* its TXN follows: until then, too, the producer must not be forgotten */
 };
 
 /* A transaction: open, by first offset; or one that was aborted by a marker that is not in the

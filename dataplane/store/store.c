@@ -263,6 +263,7 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
             }
             to->head = head;
             to->coordinator_epoch = entry->coordinator_epoch;
+            to->txn_open = entry->txn_first >= 0;
             work++;
         }
         partition->batches_told = 0;

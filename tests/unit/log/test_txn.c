@@ -276,6 +276,37 @@ static void test_open_transaction_is_not_forgotten(void **state)
     teardown();
 }
 
+/* The same in an opening, which is told all producers, the oldest first, before transactions. */
+static void test_open_transaction_is_not_forgotten_at_start(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_log_settings settings = fixture_settings();
+    struct mill_partition *p = setup();
+    write_txn(p, 1000, 0, true);
+    for (int64_t id = 0; id < 200; id++) {
+        m->attributes = 0;
+        m->producer_id = id;
+        m->epoch = 0;
+        m->sequence = 0;
+        maker_build(m, 1);
+        maker_must(&f, p, m);
+    }
+    fixture_settle(&f);
+    for (int clean = 0; clean < 2; clean++) {
+        fixture_close(&f, clean == 1);
+        fixture_open(&f);
+        p = fixture_partition(&f, 0, &settings);
+        assert_int_equal(mill_partition_state_of(p), MILL_LOG_SERVING);
+        assert_int_equal(mill_partition_stable(p), 0);
+        assert_int_equal(mill_log_stats(f.log)->transactions, 1);
+    }
+    assert_int_equal(write_txn(p, 1000, 2, false).error, 0);
+    txn_end(&f, p, 1000, 0, true, 0);
+    fixture_settle(&f);
+    assert_int_equal(mill_partition_stable(p), mill_partition_end(p));
+    teardown();
+}
+
 /* An abort whose place in the ring holds one that is not in the files waits; nothing is lost. */
 static void test_ring_of_aborted_waits_for_the_files(void **state)
 {
@@ -318,6 +349,7 @@ int main(void)
         cmocka_unit_test(test_time_of_open_transaction_is_no_match),
         cmocka_unit_test(test_tables_full_refuse_and_recover),
         cmocka_unit_test(test_open_transaction_is_not_forgotten),
+        cmocka_unit_test(test_open_transaction_is_not_forgotten_at_start),
         cmocka_unit_test(test_ring_of_aborted_waits_for_the_files),
     };
     return cmocka_run_group_tests_name("txn", tests, NULL, NULL);
