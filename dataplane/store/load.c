@@ -290,7 +290,6 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
     };
     int r = mill_store_walk(store, file, &walk, ret_good);
     atomic_fetch_add(&store->dirs->dirs[partition->dir].loaded_bytes, *ret_good);
-    atomic_fetch_add(&store->dirs->dirs[partition->dir].loaded_bytes, *ret_good);
     memcpy(rebuild.built.files, segment->files, sizeof(segment->files));
     if (r == 0 && !last && *ret_good == (uint64_t)size && rebuild.gap_before < 0 &&
         rebuild.built.next_offset != end_offset) {
