@@ -720,7 +720,9 @@ static void throttle(struct mill_store *store, uint64_t bytes)
     rate = 0;
 #endif
     if (rate > 0) {
-        cleaner->due_ns = store->now.mono_ns + bytes * MILL_NS_PER_S / rate;
+        /* A step that failed has set a later one. */
+        cleaner->due_ns =
+            MILL_MAX(cleaner->due_ns, store->now.mono_ns + bytes * MILL_NS_PER_S / rate);
     }
 }
 

@@ -37,6 +37,7 @@ struct rig {
     uint64_t calls_made;
     const char *fault_from; /* the next rename of a file whose name ends so fails once; NULL none */
     int fault;              /* with this */
+    const char *fault_open; /* each open of a file whose name ends so fails; NULL none */
     bool fault_sync;        /* the rename goes well, and the next sync of a directory fails */
     bool fault_next;
     struct mill_log_settings settings;
@@ -72,6 +73,10 @@ static inline bool rig_goes(struct rig *rig)
 
 static inline int rig_open_file(void *context, const char *path, uint32_t flags)
 {
+    const struct rig *rig = context;
+    if (rig->fault_open && mill_store_name_ends(path, rig->fault_open)) {
+        return rig->fault;
+    }
     return RIG_CALL((struct rig *)context, open, path, flags);
 }
 static inline int rig_close_file(void *context, int file)

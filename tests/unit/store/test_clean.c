@@ -515,6 +515,34 @@ static void test_full_disk_waits(void **state)
     rig_check(rig, rig_stored(rig)->clean_offset);
 }
 
+/* Nor is it tried before log.cleaner.backoff.ms is over, when the rate alone would allow it: the
+ * step that maps the last batches begins the copy, which fails. */
+static void test_failed_copy_waits(void **state)
+{
+    MILL_UNUSED(state);
+    rig = rig_new(15);
+    rig->f.clean_rate = 1000000;
+    rig->settings.segment_bytes = 1000; /* one step for each */
+    rig_serve(rig);
+    append_rounds(20);
+    fixture_settle(&rig->f);
+    rig->fault_open = ".index.cleaned";
+    rig->fault = -EMFILE;
+    for (uint32_t i = 0; i < 2 * RIG_BACKOFF_MS / 100 && rig_stats(rig)->failed == 0; i++) {
+        fixture_step(&rig->f, 100);
+    }
+    assert_int_equal(rig_stats(rig)->failed, 1);
+    for (uint32_t i = 0; i < RIG_BACKOFF_MS / 100 - 10; i++) {
+        fixture_step(&rig->f, 100);
+    }
+    assert_int_equal(rig_stats(rig)->failed, 1);
+    rig->fault_open = NULL;
+    for (uint32_t i = 0; i < 2 * RIG_BACKOFF_MS / 100; i++) {
+        fixture_step(&rig->f, 100);
+    }
+    assert_int_equal(rig_stats(rig)->runs, 1);
+}
+
 /* --- errors in a swap ---------------------------------------------------------------------------
  */
 
@@ -768,6 +796,7 @@ int main(void)
         cmocka_unit_test_teardown(test_stopped_cleanly, teardown),
         cmocka_unit_test_teardown(test_compact_and_delete, teardown),
         cmocka_unit_test_teardown(test_full_disk_waits, teardown),
+        cmocka_unit_test_teardown(test_failed_copy_waits, teardown),
         cmocka_unit_test_teardown(test_half_a_swap_fences, teardown),
         cmocka_unit_test_teardown(test_swap_not_begun_is_taken_back, teardown),
         cmocka_unit_test_teardown(test_stale_swap_is_removed, teardown),
