@@ -101,7 +101,10 @@
     X(batches_recompressed,                                                                        \
       "of those looked into, stored with the topic's codec in place of their own")                 \
     X(parked_full, "times a batch found no place to wait for that")                                \
-    X(cold_reads, "fetches served from files")                                                     \
+    X(cold_reads, "reads of files that a fetch waited for")                                        \
+    X(cold_reads_ahead, "reads of files made before a fetch asked")                                \
+    X(cold_bytes, "bytes of extents filled from files")                                            \
+    X(cold_full, "times a fetch waited because of log.cold.max.mb")                                \
     X(compactions, "compactions of partitions that came to their end")                             \
     X(compactions_stopped, "compactions given up: trimmed, deleted or no longer compacted")        \
     X(compactions_failed, "compactions given up because of a full disk, damage or an error")       \

@@ -15,7 +15,7 @@
 #include "base/report.h"
 
 enum {
-    MILL_BENCH_PARTITIONS_MAX = 1024,
+    MILL_BENCH_PARTITIONS_MAX = 16384,
     MILL_BENCH_NULL_PARTITIONS_MAX = 64, /* all in one answer */
     MILL_BENCH_CONNECTIONS_MAX = 1024,
     MILL_BENCH_IN_FLIGHT_MAX = 1024,

@@ -210,7 +210,8 @@ void mill_create_topics_begin(struct mill_controller *controller,
     mill_controller_create(controller, request->creates, request->creates_count, in.validate_only,
                            &request->pool);
     uint64_t patience_ns = in.timeout_ms > 0 ? (uint32_t)in.timeout_ms * MILL_NS_PER_MS : 0;
-    request->wait_until_ns = MILL_MIN(request->wait_until_ns, now_ns + patience_ns);
+    request->client_until_ns = now_ns + patience_ns;
+    request->wait_until_ns = MILL_MIN(request->wait_until_ns, request->client_until_ns);
 }
 
 /* --- answering ---------------------------------------------------------------------------------
@@ -314,7 +315,9 @@ void mill_create_topics_continue(struct mill_controller *controller,
     }
     for (uint32_t i = 0; i < request->creates_count; i++) {
         struct mill_create *item = &request->creates[i];
-        if (item->created && item->error == 0 &&
+        /* A client that waits longer than we may hold its request is told that the topic was made,
+         * as by Kafka, which never waits for the partitions: they answer when they are opened. */
+        if (item->created && item->error == 0 && now_ns >= request->client_until_ns &&
             item->topic->serving_count < item->topic->record->partitions_count) {
             refuse(item, MILL_KERR_REQUEST_TIMED_OUT,
                    "the topic was made; its partitions are not served yet");

@@ -24,7 +24,8 @@ struct mill_admin_request {
     struct mill_buf frame_buf;
     struct mill_pool pool;
     uint32_t answer_bytes_max;
-    uint64_t wait_until_ns; /* answered by then, whatever the cores said */
+    uint64_t wait_until_ns;   /* answered by then, whatever the cores said */
+    uint64_t client_until_ns; /* CreateTopics: the client's own patience */
     bool ready;
     bool again; /* not ready, and more can be done in the next turn */
 

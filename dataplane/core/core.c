@@ -347,6 +347,9 @@ static void words_gather(struct mill_core *core)
     words->compaction_bytes_in = log->clean.bytes_read;
     words->compaction_bytes_out = log->clean.bytes_written;
     words->compaction_records_removed = log->clean.records_removed;
+    words->cold_reads_ahead = log->cold_reads_ahead;
+    words->cold_bytes = log->cold_bytes;
+    words->cold_full = log->cold_full;
     words->wakeups_sent = core->control_bell.rings;
     for (uint32_t i = 0; i < core->count && core->peers; i++) {
         words->wakeups_sent += i == core->index ? 0 : core->peers[i].bell.rings;

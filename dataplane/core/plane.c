@@ -9,12 +9,14 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <numa.h>
 
 #include "base/log_line.h"
+#include "dataplane/store/helpers.h"
 #include "dataplane/core/core_types.h"
 
 enum {
@@ -251,6 +253,22 @@ static int clean_configure(const struct mill_plane *plane, struct mill_store_con
                : mill_fail(report, -EIO, "no random numbers from the kernel");
 }
 
+/* Descriptors for the stores: half of what the process may have, which is raised as far as it may.
+ */
+static uint32_t open_files_max(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
+        return MILL_PLANE_OPEN_FILES_MIN;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0 || getrlimit(RLIMIT_NOFILE, &limit) < 0) {
+        return MILL_PLANE_OPEN_FILES_MIN;
+    }
+    uint64_t half = MILL_MIN((uint64_t)limit.rlim_cur / 2, (uint64_t)MILL_PLANE_OPEN_FILES);
+    return (uint32_t)MILL_MAX(half, (uint64_t)MILL_PLANE_OPEN_FILES_MIN);
+}
+
 static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
                         struct mill_store_config *store, struct mill_report *report)
 {
@@ -261,7 +279,11 @@ static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
     store->loaders = plane->loaders;
     store->bell = core->store_thread.bell;
     store->core_bell = core->thread.bell;
-    store->open_files_max = MILL_PLANE_OPEN_FILES / plane->cores_count;
+    store->helpers =
+        MILL_MAX(MILL_PLANE_HELPERS / plane->cores_count, (uint32_t)MILL_PLANE_HELPERS_MIN);
+    store->helpers = MILL_MIN(store->helpers, (uint32_t)MILL_HELPERS_MAX);
+    store->cached_max_bytes = MILL_PLANE_CACHED_BYTES / plane->cores_count;
+    store->open_files_max = open_files_max() / plane->cores_count;
     store->producers_max = MILL_PLANE_PRODUCERS;
     store->producer_expiration_ms = mill_config_int(config, MILL_KEY_PRODUCER_ID_EXPIRATION_MS);
     store->checkpoint_interval_ms =

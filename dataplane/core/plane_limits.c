@@ -67,6 +67,8 @@ struct mill_log_limits mill_plane_log_limits(const struct mill_plane *plane)
     /* What is not written cannot give way: half of the memory stays for everything else. */
     uint64_t arena = mill_arena_size_bytes(plane->arena);
     dirty = MILL_MIN(dirty, arena / 2);
+    uint64_t cold = (uint64_t)mill_config_int(config, MILL_KEY_LOG_COLD_MAX_MB) << 20;
+    cold = MILL_MIN(cold, arena / 4);
     return (struct mill_log_limits){
         .partitions_max = MILL_PLANE_PARTITIONS,
         .producers_max = MILL_PLANE_PRODUCERS,
@@ -74,6 +76,7 @@ struct mill_log_limits mill_plane_log_limits(const struct mill_plane *plane)
         .aborted_max = MILL_PLANE_ABORTED,
         .watches_max = mill_plane_ksock_limits(plane).connections_max * 2,
         .dirty_max_bytes = dirty / plane->cores_count,
+        .cold_max_bytes = cold / plane->cores_count,
         /* An eighth is not given out: memory moves between cores in whole chunks only. */
         .memory_bytes = plane->cores_count > 1 ? arena / 8 * 7 / plane->cores_count : 0,
         .producer_expiration_ms = mill_config_int(config, MILL_KEY_PRODUCER_ID_EXPIRATION_MS),
@@ -118,6 +121,7 @@ static void core_tell(const struct mill_plane *plane, uint32_t index)
         {"loan counts", units, (uint64_t)units * sizeof(uint32_t) * 4, "one per extent unit"},
         {"operations of other cores", core.peer_ops_max, 0, "asked later"},
         {"bytes not in the files", 1, log.dirty_max_bytes, "dirty_full"},
+        {"bytes read back from files", 1, log.cold_max_bytes, "cold_full"},
         {"batches waiting to be looked into", MILL_LOG_PARKED_MAX, 0, "parked_full"},
         {"plain bytes of one compressed batch", 1, MILL_STORE_PLAIN_MAX_BYTES, "batch refused"},
         {"staged bytes", 1, core.staged_bytes_max, "stage_full"},
@@ -141,7 +145,7 @@ void mill_plane_table(const struct mill_plane *plane)
         {"rings with control", plane->cores_count, plane->ipc_bytes, "frame_ring_full"},
         {"counters", 1, plane->counters_bytes, "fixed"},
         {"takers of a core's CPU", MILL_COUNTERS_TAKERS_MAX, 0, "table_full"},
-        {"open files", MILL_PLANE_OPEN_FILES, 0, "least recent closed"},
+        {"open files at most", MILL_PLANE_OPEN_FILES, 0, "least recent closed"},
     };
     rows_tell(rows, MILL_COUNT_OF(rows), "process", 0);
     for (uint32_t i = 0; i < plane->cores_count; i++) {

@@ -7,12 +7,16 @@
 #include "dataplane/core/plane.h"
 
 enum {
-    MILL_PLANE_PARTITIONS = 16384,   /* per core */
-    MILL_PLANE_PRODUCERS = 65536,    /* idempotent producers remembered, per core */
-    MILL_PLANE_TRANSACTIONS = 16384, /* open transactions, per core */
-    MILL_PLANE_ABORTED = 4096,       /* aborted transactions remembered, per core */
-    MILL_PLANE_OPEN_FILES = 4096,    /* over all stores */
-    MILL_PLANE_PEER_OPS = 8192,      /* operations of other cores at once, per core */
+    MILL_PLANE_PARTITIONS = 16384,       /* per core */
+    MILL_PLANE_PRODUCERS = 65536,        /* idempotent producers remembered, per core */
+    MILL_PLANE_TRANSACTIONS = 16384,     /* open transactions, per core */
+    MILL_PLANE_ABORTED = 4096,           /* aborted transactions remembered, per core */
+    MILL_PLANE_OPEN_FILES = 32768,       /* over all stores, at most half of what the process may */
+    MILL_PLANE_OPEN_FILES_MIN = 1024,    /* whatever the process may */
+    MILL_PLANE_HELPERS = 64,             /* threads for syncs and cold reads, over all stores ... */
+    MILL_PLANE_HELPERS_MIN = 4,          /* ... and of each at least */
+    MILL_PLANE_CACHED_BYTES = 128 << 20, /* written and not yet out of the page cache */
+    MILL_PLANE_PEER_OPS = 8192,          /* operations of other cores at once, per core */
     /* Of one connection: holds the largest request of usual clients, so that it is copied once. */
     MILL_PLANE_RX_WINDOW_BYTES = 2 << 20,
 };

@@ -5,10 +5,73 @@
 
 #include <errno.h>
 
+/* --- cold extents: order of use and budget ---------------------------------------------------- */
+
+static void cold_leave(struct mill_log *log, uint32_t extent)
+{
+    struct log_extent *e = &log->extents[extent];
+    if (e->cold_prev == MILL_LOG_NONE) {
+        log->cold_oldest = e->cold_next;
+    } else {
+        log->extents[e->cold_prev].cold_next = e->cold_next;
+    }
+    if (e->cold_next == MILL_LOG_NONE) {
+        log->cold_newest = e->cold_prev;
+    } else {
+        log->extents[e->cold_next].cold_prev = e->cold_prev;
+    }
+}
+
+static void cold_append(struct mill_log *log, uint32_t extent)
+{
+    struct log_extent *e = &log->extents[extent];
+    e->cold_prev = log->cold_newest;
+    e->cold_next = MILL_LOG_NONE;
+    if (log->cold_newest == MILL_LOG_NONE) {
+        log->cold_oldest = extent;
+    } else {
+        log->extents[log->cold_newest].cold_next = extent;
+    }
+    log->cold_newest = extent;
+}
+
+void mill_log_cold_join(struct mill_log *log, uint32_t extent, bool unread)
+{
+    struct log_extent *e = &log->extents[extent];
+    e->cold = true;
+    e->unread = unread;
+    log->unread_bytes += unread ? e->size_bytes : 0;
+    cold_append(log, extent);
+}
+
+void mill_log_cold_used(struct mill_log *log, uint32_t extent)
+{
+    struct log_extent *e = &log->extents[extent];
+    log->unread_bytes -= e->unread ? e->size_bytes : 0;
+    e->unread = false;
+    if (log->cold_newest != extent) {
+        cold_leave(log, extent);
+        cold_append(log, extent);
+    }
+}
+
+void mill_log_cold_free(struct mill_log *log, uint32_t extent)
+{
+    log->stats.cold_bytes -= log->extents[extent].size_bytes;
+    mill_extent_free(log->config.extents, extent);
+}
+
+/* --- a partition's list ----------------------------------------------------------------------- */
+
 static void unlink_extent(struct mill_partition *partition, uint32_t extent)
 {
     struct mill_log *log = partition->log;
     struct log_extent *e = &log->extents[extent];
+    if (e->cold) {
+        cold_leave(log, extent);
+        log->stats.cold_bytes -= e->size_bytes;
+        log->unread_bytes -= e->unread ? e->size_bytes : 0;
+    }
     if (e->prev == MILL_LOG_NONE) {
         partition->first = e->next;
     } else {
@@ -35,6 +98,7 @@ void mill_log_extent_insert(struct mill_partition *partition, uint32_t extent, u
 {
     struct mill_log *log = partition->log;
     struct log_extent *e = &log->extents[extent];
+    e->slot = partition->slot;
     e->next = next;
     e->prev = next == MILL_LOG_NONE ? partition->last : log->extents[next].prev;
     if (e->prev == MILL_LOG_NONE) {
@@ -79,10 +143,36 @@ static void evict(struct mill_partition *partition, uint32_t extent)
     mill_extent_free(partition->log->config.extents, extent);
 }
 
-/* Frees one extent that is not needed, of the least recently used partition that has one; never
- * the active extent of keep. ret: false when there is none within the tries. */
+/* The partition that an extent of its list belongs to. */
+static struct mill_partition *partition_of(struct mill_log *log, uint32_t extent)
+{
+    return &log->partitions[log->extents[extent].slot];
+}
+
+/* Frees the least recently used cold extent that nobody reads. ret: false: none in the tries. */
+static bool evict_cold(struct mill_log *log)
+{
+    uint32_t extent = log->cold_oldest;
+    for (uint32_t i = 0; i < MILL_LOG_EVICT_TRIES && extent != MILL_LOG_NONE; i++) {
+        if (evictable(log, extent)) {
+            evict(partition_of(log, extent), extent);
+            return true;
+        }
+        extent = log->extents[extent].cold_next;
+    }
+    return false;
+}
+
+/* Frees one extent that is not needed: a cold one, which the files give back at any time, else one
+ * of the least recently used partition that has one. ret: false when there is none within the
+ * tries. */
 static bool evict_one(struct mill_log *log)
 {
+#ifndef MILL_MUTANT_LOG_COLD_KEPT
+    if (evict_cold(log)) {
+        return true;
+    }
+#endif
     uint32_t tries = 0;
     struct log_node *node = log->lru.next;
     while (node != &log->lru && tries < MILL_LOG_EVICT_TRIES) {
@@ -98,6 +188,16 @@ static bool evict_one(struct mill_log *log)
         }
     }
     return false;
+}
+
+static void extent_begin(struct mill_log *log, uint32_t extent)
+{
+    log->extents[extent] = (struct log_extent){
+        .next = MILL_LOG_NONE,
+        .prev = MILL_LOG_NONE,
+        .size_bytes = mill_extent_size_bytes(log->config.extents, extent),
+        .used_ns = log->now.mono_ns,
+    };
 }
 
 int mill_log_extent_take(struct mill_log *log, uint32_t size_bytes, uint32_t *ret_extent)
@@ -117,14 +217,41 @@ int mill_log_extent_take(struct mill_log *log, uint32_t size_bytes, uint32_t *re
         return -EAGAIN;
     }
     if (r == 0) {
-        log->extents[*ret_extent] = (struct log_extent){
-            .next = MILL_LOG_NONE,
-            .prev = MILL_LOG_NONE,
-            .size_bytes = mill_extent_size_bytes(log->config.extents, *ret_extent),
-            .used_ns = log->now.mono_ns,
-        };
+        extent_begin(log, *ret_extent);
     }
     return r;
+}
+
+int mill_log_cold_take(struct mill_log *log, uint32_t size_bytes, bool wanted, uint32_t *ret_extent)
+{
+    uint64_t limit = log->config.limits.cold_max_bytes;
+    uint32_t size = MILL_EXTENT_UNIT_BYTES;
+    while (size < size_bytes) {
+        size *= 2;
+    }
+    if (!wanted && log->unread_bytes + size > limit / 2) {
+        return -EAGAIN; /* what nobody asked for yet never pushes out what somebody reads */
+    }
+#ifndef MILL_MUTANT_LOG_COLD_UNBOUNDED
+    for (uint32_t i = 0; log->stats.cold_bytes + size > limit; i++) {
+        if (i == MILL_LOG_EVICT_TRIES || !evict_cold(log)) {
+            if (log->stats.cold_bytes == 0) {
+                break; /* one may always be read, however large */
+            }
+            log->stats.cold_full += wanted ? 1 : 0;
+            return -EAGAIN;
+        }
+    }
+#endif
+    int r = mill_extent_alloc(log->config.extents, size_bytes, ret_extent);
+    r = r == -ENOSPC && wanted ? mill_log_extent_take(log, size_bytes, ret_extent) : r;
+    if (r < 0) {
+        return -EAGAIN;
+    }
+    extent_begin(log, *ret_extent);
+    mill_extent_publish(log->config.extents, *ret_extent, MILL_EXTENT_SCRATCH);
+    log->stats.cold_bytes += log->extents[*ret_extent].size_bytes;
+    return 0;
 }
 
 int mill_log_scratch(struct mill_log *log, uint32_t size_bytes, uint32_t *ret_extent)
@@ -203,8 +330,11 @@ void mill_log_index_batch(struct mill_log *log, uint32_t extent, uint32_t pos_by
 uint32_t mill_log_extent_find(struct mill_partition *partition, int64_t offset, uint32_t *ret_next)
 {
     const struct log_extent *extents = partition->log->extents;
-    uint32_t at = partition->hint != MILL_LOG_NONE ? partition->hint : partition->last;
+    uint32_t at = partition->last;
     uint32_t next = MILL_LOG_NONE;
+    /* Readers of the tail begin there and leave the hint to those that lag. */
+    bool tail = at != MILL_LOG_NONE && extents[at].from_offset <= offset;
+    at = !tail && partition->hint != MILL_LOG_NONE ? partition->hint : at;
     if (at != MILL_LOG_NONE && extents[at].end_offset <= offset) {
         while (at != MILL_LOG_NONE && extents[at].end_offset <= offset) {
             at = extents[at].next;
@@ -218,7 +348,7 @@ uint32_t mill_log_extent_find(struct mill_partition *partition, int64_t offset, 
     }
     *ret_next = next;
     if (next != MILL_LOG_NONE && extents[next].from_offset <= offset) {
-        partition->hint = next;
+        partition->hint = tail ? partition->hint : next;
         *ret_next = extents[next].next;
         return next;
     }

@@ -332,13 +332,13 @@ static void cold_insert(struct mill_partition *partition, struct log_cold *cold,
     uint32_t next;
     uint32_t there = mill_log_extent_find(partition, batch.base_offset, &next);
     if (there != MILL_LOG_NONE) {
-        mill_extent_free(log->config.extents, cold->extent); /* another read brought it */
+        mill_log_cold_free(log, cold->extent); /* another read brought it */
         return;
     }
     int64_t limit = next == MILL_LOG_NONE ? INT64_MAX : log->extents[next].from_offset;
     uint32_t before = next == MILL_LOG_NONE ? partition->last : log->extents[next].prev;
     int64_t after = before == MILL_LOG_NONE ? 0 : log->extents[before].end_offset;
-    e->cold = true;
+    e->ahead = cold->depth;
     e->base_offset = batch.base_offset;
     e->from_offset = MILL_MIN(MILL_MAX(cold->offset, after), batch.base_offset);
 #ifdef MILL_MUTANT_LOG_GAP_FORGOTTEN
@@ -359,7 +359,9 @@ static void cold_insert(struct mill_partition *partition, struct log_cold *cold,
     e->committed_bytes = pos;
     e->posted_bytes = pos;
     e->written_bytes = pos;
+    mill_log_cold_join(log, cold->extent, !cold->wanted);
     mill_log_extent_insert(partition, cold->extent, next);
+    mill_log_read_ahead(partition, cold->extent, cold->ahead);
 }
 
 /* No batch lies between the offset and the limit that the store was asked for: a reader there is
@@ -385,13 +387,12 @@ static void cold_bare(struct mill_partition *partition, const struct log_cold *c
 /* Asks again with room for one large batch. ret: false when that cannot be. */
 static bool cold_again(struct mill_log *log, struct log_cold *cold, uint32_t size_bytes)
 {
-    mill_extent_free(log->config.extents, cold->extent);
+    mill_log_cold_free(log, cold->extent);
     cold->extent = MILL_LOG_NONE;
-    if (mill_log_extent_take(log, size_bytes, &cold->extent) < 0) {
+    if (!cold->wanted || mill_log_cold_take(log, size_bytes, true, &cold->extent) < 0) {
         cold->extent = MILL_LOG_NONE;
         return false;
     }
-    mill_extent_publish(log->config.extents, cold->extent, MILL_EXTENT_SCRATCH);
     cold->size_bytes = log->extents[cold->extent].size_bytes;
     cold->posted = false;
     mill_log_todo(cold->partition);
@@ -405,6 +406,7 @@ static void take_read(struct mill_log *log, const struct mill_link_read_done *fr
     }
     struct log_cold *cold = &log->cold[from->request];
     struct mill_partition *partition = cold->partition;
+    log->unread_bytes -= cold->wanted ? 0 : cold->size_bytes;
     bool open = !partition->gone && partition->state != MILL_LOG_DELETING;
     if (open && from->status == -EMSGSIZE && cold_again(log, cold, from->size_bytes)) {
         return;
@@ -412,14 +414,16 @@ static void take_read(struct mill_log *log, const struct mill_link_read_done *fr
     if (open && from->status == 0 && from->size_bytes >= MILL_BATCH_HEADER_BYTES) {
         cold_insert(partition, cold, from->size_bytes);
     } else if (open && from->status == -ENOENT) {
-        mill_extent_free(log->config.extents, cold->extent);
+        mill_log_cold_free(log, cold->extent);
         cold_bare(partition, cold);
     } else {
         if (cold->extent != MILL_LOG_NONE) {
-            mill_extent_free(log->config.extents, cold->extent);
+            mill_log_cold_free(log, cold->extent);
         }
-        /* No memory for a large batch is no failure of the file: the reader asks again. */
-        partition->cold_failed = from->status == -EMSGSIZE ? -1 : cold->offset;
+        /* No memory for a large batch is no failure of the file: the reader asks again. What nobody
+         * asked for has failed for nobody. */
+        bool failed = cold->wanted && from->status != -EMSGSIZE;
+        partition->cold_failed = failed ? cold->offset : partition->cold_failed;
     }
     cold->partition = NULL;
     log->cold_under_way--;

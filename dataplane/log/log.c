@@ -67,6 +67,8 @@ int mill_log_create(const struct mill_log_config *config, struct mill_log **ret_
     log_list_init(&log->lru);
     log_list_init(&log->todo);
     log_list_init(&log->sync);
+    log->cold_oldest = MILL_LOG_NONE;
+    log->cold_newest = MILL_LOG_NONE;
     log->evict_at_ns = MILL_NEVER;
     log->sweep_at_ns = MILL_NEVER;
     log->sync_at_ns = MILL_NEVER;

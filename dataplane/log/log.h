@@ -67,6 +67,7 @@ struct mill_log_limits {
     uint32_t aborted_max;      /* aborted ones in memory; older ones are looked up in the files */
     uint32_t watches_max;
     uint64_t dirty_max_bytes; /* this core's share of log.dirty.max.mb */
+    uint64_t cold_max_bytes;  /* this core's share of log.cold.max.mb */
     uint64_t memory_bytes;    /* this core's share of the arena: above it, what is written gives way
                                  before more is taken; 0: no share */
     int64_t producer_expiration_ms; /* producer.id.expiration.ms */
@@ -337,7 +338,10 @@ struct mill_log_stats {
     uint64_t parked_full;
     uint64_t dirty_bytes;
     uint64_t dirty_full;
-    uint64_t cold_reads;
+    uint64_t cold_reads;       /* asked of the store because a reader waits */
+    uint64_t cold_reads_ahead; /* before one did */
+    uint64_t cold_bytes;       /* in extents that were filled from files */
+    uint64_t cold_full;        /* times a reader waited because of cold_max_bytes */
     uint64_t producers;
     uint64_t producers_evicted;
     uint64_t transactions; /* open, or ended above the high watermark */

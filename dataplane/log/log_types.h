@@ -18,9 +18,11 @@
 
 enum {
     MILL_LOG_EXTENT_MAX_BYTES = 1 << 20, /* growth ends here; one larger batch gets its own */
-    MILL_LOG_COLD_BYTES = 256 << 10,
-    MILL_LOG_COLD_MAX = 64, /* cold reads under way on a core */
-    MILL_LOG_TIME_MAX = 64, /* time look-ups under way or not yet fetched */
+    MILL_LOG_COLD_BYTES = 256 << 10,     /* a first read of a place */
+    MILL_LOG_AHEAD_BYTES = 1 << 20,      /* each read of a sequential reader */
+    MILL_LOG_AHEAD_MAX = 4,              /* of these at most are read before they are asked for */
+    MILL_LOG_COLD_MAX = 64,              /* cold reads under way on a core */
+    MILL_LOG_TIME_MAX = 64,              /* time look-ups under way or not yet fetched */
     MILL_LOG_STEP_WORK = 256,
     MILL_LOG_EVICT_TRIES = 64,
     MILL_LOG_ASKS_MAX = 32,       /* look-ups of aborted transactions in the files */
@@ -37,15 +39,25 @@ struct log_extent {
     uint32_t prev;
     int64_t from_offset; /* base_offset; lower: compaction left no batch between the two */
     int64_t base_offset;
-    int64_t end_offset;  /* after the last batch */
-    uint64_t stream_pos; /* bytes of the partition before it, hot ones only */
+    int64_t end_offset; /* after the last batch */
+    union {
+        uint64_t stream_pos; /* hot: bytes of the partition before it */
+        struct {             /* cold: all of the core's, least recently used first */
+            uint32_t cold_prev;
+            uint32_t cold_next;
+        };
+    };
     uint64_t used_ns;
+    uint32_t slot; /* of its partition */
     uint32_t size_bytes;
     uint32_t committed_bytes;
     uint32_t posted_bytes;  /* below: given to the store */
     uint32_t written_bytes; /* below: in the files */
     bool cold;
+    bool unread;   /* cold: read ahead, nobody came yet */
+    uint8_t ahead; /* cold: so many more are read before its reader asks */
 };
+static_assert(sizeof(struct log_extent) == 72, "an entry for each unit of the arena");
 
 struct log_unit {
     uint32_t pos_bytes;    /* of the batch, from the extent's start */
@@ -201,6 +213,9 @@ struct log_cold {
     int64_t offset;
     int64_t limit_offset;
     bool posted;
+    bool wanted;   /* a reader waits for it; else it is read ahead */
+    uint8_t ahead; /* to be read after it, without being asked */
+    uint8_t depth; /* what its reader's next one will have */
 };
 
 enum log_ask_state {
@@ -299,7 +314,10 @@ struct mill_log {
     uint64_t sweep_at_ns;
     uint64_t sync_at_ns;
     uint32_t cold_under_way;
-    uint32_t asks_used;      /* slots that are not free */
+    uint32_t asks_used;   /* slots that are not free */
+    uint32_t cold_oldest; /* extents: least recently used first */
+    uint32_t cold_newest;
+    uint64_t unread_bytes;   /* of cold extents that were read ahead, or are about to be */
     uint32_t time_under_way; /* wanted or posted */
     uint32_t time_used;      /* slots that are not free */
     uint32_t parked_count;   /* in queues: neither free nor done */
@@ -359,11 +377,27 @@ static inline bool mill_log_is_bare(const struct mill_partition *partition, int6
            partition->bare_end > 0;
 }
 void mill_log_extent_insert(struct mill_partition *partition, uint32_t extent, uint32_t next);
+/* Memory for a cold read, within the budget of cold data: older cold extents give way, and for a
+ * reader that waits hot ones too. ret: 0, -EAGAIN. */
+int mill_log_cold_take(struct mill_log *log, uint32_t size_bytes, bool wanted,
+                       uint32_t *ret_extent) MILL_WARN_UNUSED;
+/* Gives it back, unused. */
+void mill_log_cold_free(struct mill_log *log, uint32_t extent);
+/* It is part of a partition's list now. */
+void mill_log_cold_join(struct mill_log *log, uint32_t extent, bool unread);
+/* A reader takes from it. */
+void mill_log_cold_used(struct mill_log *log, uint32_t extent);
 /* Frees every extent; the partition closes. ret: false when one is on loan or being written. */
 bool mill_log_extents_drop(struct mill_partition *partition);
 void mill_log_touch(struct mill_partition *partition);
 /* Frees what was idle long enough. ret: extents freed. */
 uint32_t mill_log_evict_idle(struct mill_log *log);
+
+/* --- read.c -------------------------------------------------------------------------------------
+ */
+
+/* Begins the read that is due after this cold extent, if any and if there is memory for it. */
+void mill_log_read_ahead(struct mill_partition *partition, uint32_t extent, uint32_t ahead);
 
 /* --- producers.c --------------------------------------------------------------------------------
  */

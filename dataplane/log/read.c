@@ -47,8 +47,101 @@ static bool take_batches(struct mill_partition *partition, uint32_t extent, uint
             (struct mill_ref){.extent = extent, .pos_bytes = pos, .size_bytes = size};
         result->bytes += size;
         e->used_ns = log->now.mono_ns;
+        if (e->cold) {
+            mill_log_cold_used(log, extent);
+        }
     }
     return whole;
+}
+
+/* --- cold reads ------------------------------------------------------------------------------ */
+
+static struct log_cold *cold_at(struct mill_log *log, const struct mill_partition *partition,
+                                int64_t offset, struct log_cold **ret_unused)
+{
+    for (uint32_t i = 0; i < MILL_LOG_COLD_MAX; i++) {
+        struct log_cold *cold = &log->cold[i];
+        if (cold->partition == partition && cold->offset == offset) {
+            return cold;
+        }
+        if (!cold->partition && !*ret_unused) {
+            *ret_unused = cold;
+        }
+    }
+    return NULL;
+}
+
+/* Asks the store for what follows offset. ret: 0, -EAGAIN. */
+static int cold_begin(struct mill_partition *partition, const struct log_cold *want,
+                      uint32_t size_bytes, struct log_cold *to)
+{
+    struct mill_log *log = partition->log;
+    uint32_t extent;
+    int r = mill_log_cold_take(log, size_bytes, want->wanted, &extent);
+    if (r < 0) {
+        return r;
+    }
+    *to = *want;
+    to->partition = partition;
+    to->generation = partition->generation;
+    to->extent = extent;
+    to->size_bytes = log->extents[extent].size_bytes;
+    log->unread_bytes += want->wanted ? 0 : to->size_bytes;
+    log->cold_under_way++;
+    partition->cold_count++;
+    mill_log_todo(partition);
+    return 0;
+}
+
+void mill_log_read_ahead(struct mill_partition *partition, uint32_t extent, uint32_t ahead)
+{
+    struct mill_log *log = partition->log;
+    uint32_t next = log->extents[extent].next;
+    while (ahead > 0 && next != MILL_LOG_NONE &&
+           log->extents[next].from_offset == log->extents[extent].end_offset) {
+        if (!log->extents[next].cold) {
+            return; /* up to what is in memory anyway */
+        }
+        extent = next;
+        next = log->extents[extent].next;
+        ahead--;
+    }
+    struct log_cold want = {
+        .offset = log->extents[extent].end_offset,
+        .limit_offset =
+            next == MILL_LOG_NONE ? partition->end_offset : log->extents[next].from_offset,
+        .ahead = (uint8_t)(ahead > 0 ? ahead - 1 : 0),
+        .depth = log->extents[extent].ahead,
+    };
+    struct log_cold *unused = NULL;
+    /* A quarter of the places stays for readers that wait. */
+    if (ahead == 0 || want.offset >= want.limit_offset ||
+        (next == MILL_LOG_NONE && mill_log_is_bare(partition, want.offset)) ||
+        log->cold_under_way >= MILL_LOG_COLD_MAX / 4 * 3 ||
+        cold_at(log, partition, want.offset, &unused) || !unused) {
+        return;
+    }
+    if (cold_begin(partition, &want, MILL_LOG_AHEAD_BYTES, unused) == 0) {
+        log->stats.cold_reads_ahead++;
+    }
+}
+
+/* A reader that comes from the end of the extent before reads on and on. ret: how many reads to
+ * make before it asks. */
+static uint8_t depth_of(const struct mill_partition *partition, int64_t offset, uint32_t next)
+{
+    const struct mill_log *log = partition->log;
+    uint32_t prev = next == MILL_LOG_NONE ? partition->last : log->extents[next].prev;
+    bool follows =
+        prev != MILL_LOG_NONE && log->extents[prev].cold && log->extents[prev].end_offset == offset;
+    uint32_t depth = offset == partition->start_offset ? 1 : 0;
+    if (follows) {
+        depth = MILL_MIN(log->extents[prev].ahead * 2u + 1, (uint32_t)MILL_LOG_AHEAD_MAX);
+    }
+#ifdef MILL_MUTANT_LOG_NO_READ_AHEAD
+    depth = 0;
+#endif
+    return (uint8_t)depth;
 }
 
 /* Asks the store for what is not in memory. ret: -EINPROGRESS (watch is parked), -EAGAIN. */
@@ -58,36 +151,28 @@ static int read_cold(struct mill_partition *partition, int64_t offset, uint32_t 
     struct mill_log *log = partition->log;
     struct log_cold *unused = NULL;
     MILL_ASSERT(watch != NULL);
-    for (uint32_t i = 0; i < MILL_LOG_COLD_MAX; i++) {
-        struct log_cold *cold = &log->cold[i];
-        if (cold->partition == partition && cold->offset == offset) {
-            mill_log_watch_add(partition, &partition->watch_parked, watch);
-            return -EINPROGRESS;
+    struct log_cold *cold = cold_at(log, partition, offset, &unused);
+    if (!cold) {
+        /* The limit before memory is taken: that may evict the extent above. */
+        uint8_t depth = depth_of(partition, offset, next);
+        struct log_cold want = {
+            .offset = offset,
+            .limit_offset =
+                next == MILL_LOG_NONE ? partition->end_offset : log->extents[next].from_offset,
+            .wanted = true,
+            .ahead = depth,
+            .depth = depth,
+        };
+        uint32_t size = depth > 0 ? MILL_LOG_AHEAD_BYTES : MILL_LOG_COLD_BYTES;
+        if (!unused || cold_begin(partition, &want, size, unused) < 0) {
+            return -EAGAIN;
         }
-        if (!cold->partition && !unused) {
-            unused = cold;
-        }
+        log->stats.cold_reads++;
+    } else if (!cold->wanted) {
+        cold->wanted = true; /* read ahead, and not fast enough */
+        log->unread_bytes -= cold->size_bytes;
     }
-    /* Before memory is taken: that may evict the extent above. */
-    int64_t limit = next == MILL_LOG_NONE ? partition->end_offset : log->extents[next].from_offset;
-    uint32_t extent;
-    if (!unused || mill_log_extent_take(log, MILL_LOG_COLD_BYTES, &extent) < 0) {
-        return -EAGAIN;
-    }
-    mill_extent_publish(log->config.extents, extent, MILL_EXTENT_SCRATCH);
-    *unused = (struct log_cold){
-        .partition = partition,
-        .generation = partition->generation,
-        .extent = extent,
-        .size_bytes = log->extents[extent].size_bytes,
-        .offset = offset,
-        .limit_offset = limit,
-    };
-    log->cold_under_way++;
-    log->stats.cold_reads++;
-    partition->cold_count++;
     mill_log_watch_add(partition, &partition->watch_parked, watch);
-    mill_log_todo(partition);
     return -EINPROGRESS;
 }
 
@@ -155,6 +240,35 @@ static struct span span_of(const struct mill_partition *partition, const struct 
     return span;
 }
 
+/* What a read leads to: the next cold read, the list of aborted transactions. Both take memory: what
+ * the result refers to must not give way. last: the extent that the read ended in, or NONE. ret: as
+ * mill_log_aborted_list. */
+static int read_more(struct mill_partition *partition, const struct mill_read *read,
+                     const struct span *span, uint32_t last, struct mill_log_watch *watch,
+                     struct mill_read_result *result)
+{
+    struct mill_log *log = partition->log;
+    int r = 0;
+#ifndef MILL_MUTANT_LOG_READ_UNHELD
+    for (uint32_t i = 0; i < result->refs_count; i++) {
+        mill_loan_take(log->config.loans, &result->refs[i]);
+    }
+#endif
+    if (last != MILL_LOG_NONE && log->extents[last].cold) {
+        mill_log_read_ahead(partition, last, log->extents[last].ahead);
+    }
+    if (read->committed && result->bytes > 0) {
+        r = mill_log_aborted_list(partition, read->offset, span->end_offset, watch,
+                                  &result->aborted);
+    }
+#ifndef MILL_MUTANT_LOG_READ_UNHELD
+    for (uint32_t i = 0; i < result->refs_count; i++) {
+        mill_loan_give(log->config.loans, &result->refs[i]);
+    }
+#endif
+    return r;
+}
+
 int mill_log_read(struct mill_partition *partition, const struct mill_read *read,
                   struct mill_log_watch *watch, struct mill_read_result *ret_result)
 {
@@ -190,6 +304,7 @@ int mill_log_read(struct mill_partition *partition, const struct mill_read *read
     }
     uint32_t pos = mill_log_extent_seek(log, extent, read->offset);
     struct span span = span_of(partition, read);
+    uint32_t last = extent; /* read from */
     while (take_batches(partition, extent, pos, read, &span, ret_result) &&
            ret_result->refs_count < refs_max) {
         int64_t end = log->extents[extent].end_offset;
@@ -199,15 +314,13 @@ int mill_log_read(struct mill_partition *partition, const struct mill_read *read
             break;
         }
         pos = 0;
+        last = extent;
     }
-    if (read->committed && ret_result->bytes > 0) {
-        int r = mill_log_aborted_list(partition, read->offset, span.end_offset, watch,
-                                      &ret_result->aborted);
-        if (r == -EIO) {
-            read_failed(ret_result);
-        } else if (r < 0) {
-            return r;
-        }
+    int r = read_more(partition, read, &span, last, watch, ret_result);
+    if (r == -EIO) {
+        read_failed(ret_result);
+    } else if (r < 0) {
+        return r;
     }
     log->stats.bytes_out += ret_result->bytes;
     partition->bytes_read += ret_result->bytes;

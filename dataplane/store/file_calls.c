@@ -10,6 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum {
+    FOLIO_BYTES_MAX = 4 << 20, /* of the page cache */
+};
+
 static int result_of(int r)
 {
     return r < 0 ? -errno : r;
@@ -27,6 +31,11 @@ static int posix_open(void *context, const char *path, uint32_t flags)
     do {
         r = open(path, how, 0640);
     } while (r < 0 && errno == EINTR);
+    if (r >= 0 && (flags & MILL_FILE_WRITE)) {
+        /* Segments: who reads on and on is read ahead for in extents; what the kernel reads ahead
+         * would stay in the page cache. */
+        (void)posix_fadvise(r, 0, 0, POSIX_FADV_RANDOM);
+    }
     return result_of(r);
 }
 
@@ -80,6 +89,33 @@ static int posix_sync(void *context, int file)
     MILL_UNUSED(context);
     /* An error of fdatasync is reported once by the kernel: no second try (faults are fenced). */
     return result_of(fdatasync(file));
+}
+
+static int posix_uncache(void *context, int file, uint64_t pos_bytes, uint64_t size_bytes,
+                         enum mill_uncache how)
+{
+    MILL_UNUSED(context);
+#ifdef MILL_MUTANT_STORE_CACHE_KEPT
+    return 0;
+#endif
+    unsigned flags =
+        how == MILL_UNCACHE_WRITE
+            ? SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER
+            : SYNC_FILE_RANGE_WRITE;
+    /* Not every file system can: then the kernel writes when it likes. */
+    if (how != MILL_UNCACHE_CLEAN &&
+        sync_file_range(file, (off_t)pos_bytes, (off_t)size_bytes, flags) < 0 && errno != ESPIPE &&
+        errno != ENOSYS) {
+        return -errno;
+    }
+    if (how != MILL_UNCACHE_BEGIN) {
+        /* From further below: the kernel leaves what lies in a folio that reaches over the range's
+         * start, as the end of the range before did. Advice: it changes no result. */
+        uint64_t below = size_bytes > 0 ? MILL_MIN(pos_bytes, (uint64_t)FOLIO_BYTES_MAX) : 0;
+        (void)posix_fadvise(file, (off_t)(pos_bytes - below),
+                            (off_t)(size_bytes > 0 ? size_bytes + below : 0), POSIX_FADV_DONTNEED);
+    }
+    return 0;
 }
 
 static int posix_sync_dir(void *context, const char *path)
@@ -167,6 +203,7 @@ const struct mill_file_calls mill_file_calls_posix = {
     .size = posix_size,
     .truncate = posix_truncate,
     .sync = posix_sync,
+    .uncache = posix_uncache,
     .sync_dir = posix_sync_dir,
     .sync_all = posix_sync_all,
     .make_dir = posix_make_dir,

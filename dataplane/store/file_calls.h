@@ -18,6 +18,12 @@ enum {
     MILL_FILE_EXCLUSIVE = 1u << 4,
 };
 
+enum mill_uncache {
+    MILL_UNCACHE_CLEAN, /* dirty pages stay */
+    MILL_UNCACHE_WRITE, /* dirty ones are written first, and waited for */
+    MILL_UNCACHE_BEGIN, /* nothing leaves: writing dirty pages is begun */
+};
+
 struct mill_file_calls {
     void *context;
     int (*open)(void *context, const char *path, uint32_t flags); /* descriptor, or -errno */
@@ -29,6 +35,10 @@ struct mill_file_calls {
     int64_t (*size)(void *context, int file);
     int (*truncate)(void *context, int file, uint64_t size_bytes);
     int (*sync)(void *context, int file); /* fdatasync */
+    /* Takes a range out of the page cache, size_bytes 0: up to the file's end. NULL: there is no
+     * cache. ret: 0, -errno: the disk failed. */
+    int (*uncache)(void *context, int file, uint64_t pos_bytes, uint64_t size_bytes,
+                   enum mill_uncache how);
     int (*sync_dir)(void *context, const char *path);
     /* Everything of the file system that holds path: files, names, sizes (syncfs). */
     int (*sync_all)(void *context, const char *path);

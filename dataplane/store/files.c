@@ -19,10 +19,43 @@ int mill_store_files_init(struct mill_store *store)
     if (!store->files || !store->window) {
         return -ENOMEM;
     }
+    store->files_oldest = STORE_NO_FILE;
+    store->files_newest = STORE_NO_FILE;
+    store->files_free = STORE_NO_FILE;
     for (uint32_t i = 0; i < store->config.open_files_max; i++) {
-        store->files[i].file = -1;
+        store->files[i] = (struct store_file){.file = -1, .newer = store->files_free};
+        store->files_free = i;
     }
     return 0;
+}
+
+/* --- order of use: oldest .. newest; free slots are a list of their own ----------------------- */
+
+static void order_leave(struct mill_store *store, struct store_file *slot)
+{
+    if (slot->older == STORE_NO_FILE) {
+        store->files_oldest = slot->newer;
+    } else {
+        store->files[slot->older].newer = slot->newer;
+    }
+    if (slot->newer == STORE_NO_FILE) {
+        store->files_newest = slot->older;
+    } else {
+        store->files[slot->newer].older = slot->older;
+    }
+}
+
+static void order_join(struct mill_store *store, struct store_file *slot)
+{
+    uint32_t index = (uint32_t)(slot - store->files);
+    slot->older = store->files_newest;
+    slot->newer = STORE_NO_FILE;
+    if (store->files_newest == STORE_NO_FILE) {
+        store->files_oldest = index;
+    } else {
+        store->files[store->files_newest].newer = index;
+    }
+    store->files_newest = index;
 }
 
 static void close_slot(struct mill_store *store, struct store_file *slot)
@@ -35,6 +68,57 @@ static void close_slot(struct mill_store *store, struct store_file *slot)
     int r = files->close(files->context, slot->file);
     MILL_UNUSED(r);
     slot->file = -1;
+    slot->newer = store->files_free;
+    store->files_free = (uint32_t)(slot - store->files);
+}
+
+/* Out of its segment's hands; a helper that still uses the descriptor keeps it open. */
+static void slot_end(struct mill_store *store, struct store_file *slot)
+{
+    order_leave(store, slot);
+    slot->partition = NULL;
+    if (slot->pins == 0) {
+        close_slot(store, slot);
+    }
+}
+
+struct store_file *mill_store_file_slot(struct mill_store *store,
+                                        const struct store_partition *partition,
+                                        const struct store_segment *segment,
+                                        enum store_file_kind kind)
+{
+    if (segment->files[kind] < 0) {
+        return NULL;
+    }
+    struct store_file *slot = &store->files[segment->files[kind]];
+#ifdef MILL_MUTANT_STORE_SLOT_BELIEVED
+    return slot;
+#endif
+    bool same = slot->file >= 0 && slot->partition == partition &&
+                slot->segment == segment->base_offset && slot->kind == kind;
+    return same ? slot : NULL;
+}
+
+struct store_file *mill_store_file_pin(struct mill_store *store,
+                                       const struct store_partition *partition,
+                                       const struct store_segment *segment,
+                                       enum store_file_kind kind)
+{
+    struct store_file *slot = mill_store_file_slot(store, partition, segment, kind);
+    MILL_ASSERT(slot != NULL);
+    store->pinned += slot->pins == 0 ? 1 : 0;
+    slot->pins++;
+    return slot;
+}
+
+void mill_store_file_unpin(struct mill_store *store, struct store_file *slot)
+{
+    MILL_ASSERT(slot->pins > 0);
+    slot->pins--;
+    store->pinned -= slot->pins == 0 ? 1 : 0;
+    if (slot->pins == 0 && !slot->partition) {
+        close_slot(store, slot);
+    }
 }
 
 void mill_store_files_fini(struct mill_store *store)
@@ -55,48 +139,36 @@ void mill_store_segment_path(const struct store_partition *partition, int64_t ba
              suffixes[kind]);
 }
 
+/* A slot without a file; the least recently used one that no helper uses gives way. */
 static struct store_file *slot_free(struct mill_store *store)
 {
-    struct store_file *oldest = &store->files[0];
-    for (uint32_t i = 0; i < store->config.open_files_max; i++) {
+    for (uint32_t i = store->files_oldest;
+         store->files_free == STORE_NO_FILE && i != STORE_NO_FILE;) {
         struct store_file *slot = &store->files[i];
-        if (slot->file < 0) {
-            return slot;
+        i = slot->newer;
+        if (slot->pins > 0) {
+            continue;
         }
-        oldest = slot->used < oldest->used ? slot : oldest;
+        struct store_segment *segment = mill_store_segment_of(slot->partition, slot->segment);
+        if (segment && segment->base_offset == slot->segment) {
+            segment->files[slot->kind] = -1;
+        }
+        slot_end(store, slot);
     }
-    struct store_segment *segment = mill_store_segment_of(oldest->partition, oldest->segment);
-    if (segment && segment->base_offset == oldest->segment) {
-        segment->files[oldest->kind] = -1;
-    }
-    close_slot(store, oldest);
-    return oldest;
-}
-
-/* The open file, or NULL. Numbers of a segment are copied while it is written: the slot that one
- * names may have been given to another file meanwhile. */
-static struct store_file *slot_of(struct mill_store *store, const struct store_partition *partition,
-                                  const struct store_segment *segment, enum store_file_kind kind)
-{
-    if (segment->files[kind] < 0) {
-        return NULL;
-    }
-    struct store_file *slot = &store->files[segment->files[kind]];
-#ifdef MILL_MUTANT_STORE_SLOT_BELIEVED
+    MILL_ASSERT(store->files_free != STORE_NO_FILE); /* pins are bounded: jobs.c */
+    struct store_file *slot = &store->files[store->files_free];
+    store->files_free = slot->newer;
     return slot;
-#endif
-    bool same = slot->file >= 0 && slot->partition == partition &&
-                slot->segment == segment->base_offset && slot->kind == kind;
-    return same ? slot : NULL;
 }
 
 int mill_store_file(struct mill_store *store, struct store_partition *partition,
                     struct store_segment *segment, enum store_file_kind kind)
 {
     const struct mill_file_calls *files = store->calls;
-    struct store_file *open = slot_of(store, partition, segment, kind);
+    struct store_file *open = mill_store_file_slot(store, partition, segment, kind);
     if (open) {
-        open->used = ++store->uses;
+        order_leave(store, open);
+        order_join(store, open);
         return open->file;
     }
     char path[STORE_PATH_BYTES];
@@ -107,11 +179,9 @@ int mill_store_file(struct mill_store *store, struct store_partition *partition,
         return file;
     }
     struct store_file *slot = slot_free(store);
-    *slot = (struct store_file){.file = file,
-                                .used = ++store->uses,
-                                .partition = partition,
-                                .segment = segment->base_offset,
-                                .kind = kind};
+    *slot = (struct store_file){
+        .file = file, .partition = partition, .segment = segment->base_offset, .kind = kind};
+    order_join(store, slot);
     segment->files[kind] = (int32_t)(slot - store->files);
     return file;
 }
@@ -120,9 +190,10 @@ void mill_store_file_close(struct mill_store *store, const struct store_partitio
                            struct store_segment *segment)
 {
     for (uint32_t kind = 0; kind < STORE_FILE_KINDS; kind++) {
-        struct store_file *open = slot_of(store, partition, segment, (enum store_file_kind)kind);
+        struct store_file *open =
+            mill_store_file_slot(store, partition, segment, (enum store_file_kind)kind);
         if (open) {
-            close_slot(store, open);
+            slot_end(store, open);
         }
         segment->files[kind] = -1;
     }
@@ -171,6 +242,8 @@ const uint8_t *mill_store_peek(struct mill_store *store, int file, uint64_t pos_
         if (*ret_error < 0) {
             return NULL;
         }
+        /* A walk over old segments must not fill the page cache with them. */
+        mill_store_forget(store, file, pos_bytes, want);
         store->window_file = file;
         store->window_pos = pos_bytes;
         store->window_bytes = want;

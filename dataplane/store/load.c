@@ -714,6 +714,7 @@ int mill_store_load_synced(struct mill_store *store, struct store_partition *par
 
 void mill_store_unload(struct mill_store *store, struct store_partition *partition)
 {
+    mill_store_cached_drop(store, partition);
     for (uint32_t i = 0; i < partition->segments_count; i++) {
         mill_store_file_close(store, partition, &partition->segments[i]);
     }

@@ -86,6 +86,7 @@ struct survey {
     struct mill_log_dirs *dirs;
     const char *path;
     uint32_t unknown;
+    uint32_t partitions;
 };
 
 static int survey_entry(void *context, const char *name)
@@ -99,6 +100,8 @@ static int survey_entry(void *context, const char *name)
             mill_log_dirs_say(survey->dirs, MILL_LEVEL_WARN, "store.deletion",
                               "%s of a deleted topic cannot be removed: %s", path, strerror(-r));
         }
+    } else if (mill_log_dir_names_partition(name)) {
+        survey->partitions++;
     } else if (!known_name(name) && survey->unknown++ < STORE_UNKNOWN_TOLD) {
         mill_log_dirs_say(survey->dirs, MILL_LEVEL_WARN, "store.unknown-file",
                           "%s/%.200s is not a log's: left alone", survey->path, name);
@@ -154,6 +157,7 @@ static int dir_open(struct mill_log_dirs *dirs, uint32_t index, struct mill_repo
     if (r < 0) {
         return mill_fail(report, r, "log directory %s cannot be read: %s", dir->path, strerror(-r));
     }
+    atomic_store_explicit(&dir->partitions, survey.partitions, memory_order_relaxed);
     if (survey.unknown > STORE_UNKNOWN_TOLD) {
         mill_log_dirs_say(dirs, MILL_LEVEL_WARN, "store.unknown-file",
                           "%s holds %u more files that are not a log's", dir->path,

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log_line.h"
@@ -34,7 +35,7 @@ int mill_store_dir_id(const struct mill_file_calls *files, const char *path,
     return 0;
 }
 
-static int metadata_write(struct mill_store *store, struct store_partition *partition)
+static int metadata_write(const struct mill_store *store, const struct store_partition *partition)
 {
     char text[128];
     char id[MILL_UUID_TEXT_BYTES];
@@ -50,22 +51,36 @@ static int count_entry(void *context, const char *name)
     return 0;
 }
 
-static int count_partition(void *context, const char *name)
+int mill_store_names_take(const struct mill_log_dirs *dirs, struct store_partition *partition,
+                          const char *topic)
 {
-    *(uint32_t *)context += mill_log_dir_names_partition(name) ? 1 : 0;
-    return 0;
+    size_t dir_bytes = 0;
+    for (uint32_t i = 0; i < dirs->count; i++) {
+        dir_bytes = MILL_MAX(dir_bytes, strlen(dirs->dirs[i].path));
+    }
+    partition->path_bytes = (uint32_t)(dir_bytes + strlen(topic) + STORE_PATH_EXTRA_BYTES);
+    partition->path = calloc(1, partition->path_bytes);
+    partition->topic = strdup(topic);
+    return partition->path && partition->topic ? 0 : -ENOMEM;
 }
 
-/* Makes the directory in the log directory with the fewest partitions. */
-static int dir_make(struct mill_store *store, struct store_partition *partition)
+void mill_store_names_free(struct store_partition *partition)
 {
-    const struct mill_file_calls *files = store->calls;
+    free(partition->path);
+    free(partition->topic);
+    partition->path = NULL;
+    partition->topic = NULL;
+}
+
+/* Chooses the log directory with the fewest partitions. ret: 0, -EIO all are fenced, -errno. */
+static int dir_choose(struct mill_store *store, struct store_partition *partition)
+{
     uint32_t best = STORE_DIRS_MAX;
     uint32_t best_count = UINT32_MAX;
     for (uint32_t i = 0; i < store->dirs->count; i++) {
-        uint32_t count = 0;
-        if (store->dirs->dirs[i].fenced ||
-            files->list(files->context, store->dirs->dirs[i].path, count_partition, &count) < 0) {
+        uint32_t count =
+            atomic_load_explicit(&store->dirs->dirs[i].partitions, memory_order_relaxed);
+        if (store->dirs->dirs[i].fenced) {
             continue;
         }
         if (count < best_count) {
@@ -77,23 +92,29 @@ static int dir_make(struct mill_store *store, struct store_partition *partition)
         return -EIO;
     }
     partition->dir = best;
-    snprintf(partition->path, sizeof(partition->path), "%s/%s-%d", store->dirs->dirs[best].path,
+    snprintf(partition->path, partition->path_bytes, "%s/%s-%d", store->dirs->dirs[best].path,
              partition->topic, partition->index);
     int r = 0;
 #ifndef MILL_MUTANT_STORE_OLD_POINTS
     /* What a checkpoint says of an earlier topic of this name is not this one's. */
     r = mill_store_offsets_forget(store->dirs, &store->dirs->dirs[best],
                                   strrchr(partition->path, '/') + 1, true);
-    if (r < 0) {
-        return r;
-    }
 #endif
-    r = files->make_dir(files->context, partition->path);
+    if (r == 0) {
+        atomic_fetch_add_explicit(&store->dirs->dirs[best].partitions, 1, memory_order_relaxed);
+    }
+    return r;
+}
+
+int mill_store_dir_make(const struct mill_store *store, const struct store_partition *partition)
+{
+    const struct mill_file_calls *files = store->calls;
+    int r = files->make_dir(files->context, partition->path);
     if (r < 0 && r != -EEXIST) {
         return r;
     }
     r = metadata_write(store, partition);
-    return r < 0 ? r : files->sync_dir(files->context, store->dirs->dirs[best].path);
+    return r < 0 ? r : files->sync_dir(files->context, store->dirs->dirs[partition->dir].path);
 }
 
 /* TOPIC-PARTITION.ID-suffix. A long topic is cut, as Kafka does: a name has at most 255 bytes. */
@@ -119,7 +140,7 @@ int mill_store_dir_open(struct mill_store *store, struct store_partition *partit
     for (uint32_t i = 0; i < store->dirs->count; i++) {
         struct mill_uuid id;
         partition->dir = i;
-        snprintf(partition->path, sizeof(partition->path), "%s/%s-%d", store->dirs->dirs[i].path,
+        snprintf(partition->path, partition->path_bytes, "%s/%s-%d", store->dirs->dirs[i].path,
                  partition->topic, partition->index);
         int r = mill_store_dir_id(files, partition->path, &id);
         if (r == 0 && mill_uuid_equal(&id, &partition->topic_id)) {
@@ -155,7 +176,8 @@ int mill_store_dir_open(struct mill_store *store, struct store_partition *partit
         return -EUCLEAN;
     }
 #endif
-    return dir_make(store, partition);
+    int r = dir_choose(store, partition);
+    return r < 0 ? r : 1;
 }
 
 struct removal {
@@ -188,11 +210,14 @@ int mill_store_dir_remove(struct mill_store *store, struct store_partition *part
     if (r < 0) {
         return r == -ENOENT ? 0 : r;
     }
+    atomic_fetch_sub_explicit(&store->dirs->dirs[partition->dir].partitions, 1,
+                              memory_order_relaxed);
     r = files->sync_dir(files->context, store->dirs->dirs[partition->dir].path);
     return r < 0 ? r : mill_store_tree_remove(files, aside);
 }
 
-int mill_store_epochs_write(struct mill_store *store, struct store_partition *partition)
+int mill_store_epochs_write(struct mill_store *store, const struct store_partition *partition,
+                            bool durable)
 {
     char text[STORE_META_BYTES];
     size_t at = (size_t)snprintf(text, sizeof(text), "0\n%u\n", partition->epochs_count);
@@ -200,7 +225,8 @@ int mill_store_epochs_write(struct mill_store *store, struct store_partition *pa
         at += (size_t)snprintf(text + at, sizeof(text) - at, "%d %" PRId64 "\n",
                                partition->epochs[i].epoch, partition->epochs[i].start_offset);
     }
-    return mill_store_write_text(store->calls, partition->path, epochs_name, text);
+    return mill_store_write_aside(store->calls, partition->path, epochs_name, text, strlen(text),
+                                  durable);
 }
 
 int mill_store_epochs_read(struct mill_store *store, struct store_partition *partition)

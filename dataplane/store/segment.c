@@ -116,7 +116,7 @@ struct store_segment *mill_store_segment_add(struct mill_store *store,
 {
     MILL_UNUSED(store);
     if (partition->segments_count == partition->segments_capacity) {
-        uint32_t capacity = MILL_MAX(4u, partition->segments_capacity * 2);
+        uint32_t capacity = MILL_MAX(1u, partition->segments_capacity * 2);
         void *grown = realloc(partition->segments, capacity * sizeof(partition->segments[0]));
         if (!grown) {
             return NULL;
@@ -218,6 +218,7 @@ int mill_store_roll(struct mill_store *store, struct store_partition *partition,
         return r;
     }
     synced(store, partition);
+    mill_store_cached_end(store, partition);
     mill_store_file_close(store, partition, segment);
     partition->dir_unsynced = true;
     segment = mill_store_segment_add(store, partition, base_offset);
@@ -324,6 +325,7 @@ static int append_run(struct mill_store *store, struct store_partition *partitio
         return r;
     }
     *segment = next;
+    mill_store_cached(store, partition, size);
     partition->written_offset = segment->next_offset;
     if (producers) {
         producers_note(partition, bytes, size);
@@ -362,35 +364,6 @@ int mill_store_sync(struct mill_store *store, struct store_partition *partition)
         synced(store, partition);
     }
     return r;
-}
-
-uint32_t mill_store_whole_bytes(struct mill_store *store, struct store_partition *partition,
-                                const uint8_t *bytes, uint32_t size_bytes, int64_t offset)
-{
-    uint32_t at = 0;
-    int64_t next = -1;
-    while (size_bytes - at >= MILL_BATCH_HEADER_BYTES) {
-        struct mill_batch batch;
-        mill_batch_read(bytes + at, &batch);
-        uint32_t size = mill_batch_size_bytes(&batch);
-        if (batch.batch_length < MILL_BATCH_HEADER_BYTES - MILL_BATCH_PREFIX_BYTES ||
-            size > size_bytes - at || batch.magic != 2) {
-            break;
-        }
-        bool gap = at == 0 ? batch.base_offset > offset : batch.base_offset != next;
-        if (gap && (batch.base_offset < next || mill_store_gap_illegal(store, partition))) {
-            break; /* the offset in a batch's header is not summed */
-        }
-        next = mill_batch_last_offset(&batch) + 1;
-#ifndef MILL_MUTANT_STORE_READ_UNSUMMED
-        if (mill_crc32c(bytes + at + MILL_BATCH_SUMMED_AT, size - MILL_BATCH_SUMMED_AT) !=
-            batch.crc) {
-            break;
-        }
-#endif
-        at += size;
-    }
-    return at;
 }
 
 /* --- walking and looking up ------------------------------------------------------------------ */

@@ -15,7 +15,6 @@
 #define NAME_WAIT_NS  (2 * MILL_NS_PER_S) /* for the removal of an older topic of the same name */
 #define FULL_RETRY_NS MILL_NS_PER_MS      /* the ring to the core is full */
 #define NAME_RETRY_NS (20 * MILL_NS_PER_MS)
-#define READ_TOLD_NS  (10 * MILL_NS_PER_S)
 
 /* --- answers --------------------------------------------------------------------------------- */
 
@@ -107,8 +106,10 @@ static void partition_free(struct mill_store *store, struct store_partition *par
     store->openings -= partition->opening ? 1 : 0;
     store->stalled -= partition->full_told ? 1 : 0;
     mill_store_clean_stop(store, partition);
+    MILL_ASSERT_EQ(partition->jobs, 0u);
     mill_store_unload(store, partition);
     store->partitions[partition->slot] = NULL;
+    mill_store_names_free(partition);
     free(partition);
 }
 
@@ -137,9 +138,14 @@ static struct store_partition *partition_make(struct mill_store *store,
         partition->topic_id = open->topic_id;
         partition->index = open->partition;
         partition->settings = open->settings;
-        memcpy(partition->topic, open->topic, sizeof(partition->topic));
-        partition->topic[sizeof(partition->topic) - 1] = '\0';
         store->partitions[slot] = partition;
+        char topic[sizeof(open->topic)];
+        memcpy(topic, open->topic, sizeof(topic));
+        topic[sizeof(topic) - 1] = '\0';
+        if (mill_store_names_take(store->dirs, partition, topic) < 0) {
+            partition_free(store, partition);
+            return NULL;
+        }
     }
     return partition;
 }
@@ -189,6 +195,12 @@ static void open_load(struct mill_store *store, struct store_partition *partitio
             partition->opening_since_ns ? partition->opening_since_ns : now.mono_ns;
         store->retry_at_ns = MILL_MIN(store->retry_at_ns, now.mono_ns + NAME_RETRY_NS);
         return;
+    }
+    if (r == 1) {
+        r = mill_store_make_begin(store, partition);
+        if (r == 0) {
+            return; /* looked for again when it is made */
+        }
     }
 #ifndef MILL_MUTANT_STORE_LOAD_IN_TURN
     if (r == 0 && store->config.loaders) {
@@ -293,12 +305,21 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
     return work + 1;
 }
 
+void mill_store_made(struct mill_store *store, struct store_partition *partition, int r)
+{
+    if (partition->doomed) {
+        partition->loaded = r == 0; /* an empty directory to be deleted */
+    } else if (r < 0) {
+        open_end(store, partition, r, store->now); /* told by openings_run */
+    }
+}
+
 static uint32_t openings_run(struct mill_store *store, struct mill_now now)
 {
     uint32_t work = 0;
     for (uint32_t i = 0; store->openings > 0 && i < store->partitions_length; i++) {
         struct store_partition *partition = store->partitions[i];
-        if (!partition || !partition->opening) {
+        if (!partition || !partition->opening || partition->making || partition->doomed) {
             continue;
         }
         if (is_loading(partition)) {
@@ -337,6 +358,15 @@ static bool passing(int r)
     return false;
 #endif
     return mill_store_full(r) || r == -EMFILE || r == -ENFILE || r == -ENOMEM;
+}
+
+/* All of the write is in the files, and synced where that was asked for. */
+static void write_end(struct mill_store *store, struct store_partition *partition)
+{
+    store->stalled -= partition->full_told ? 1 : 0;
+    partition->full_told = false;
+    partition->writing = false;
+    tell_written(store, partition, 0);
 }
 
 /* Goes on with the partition's write. The disk being full keeps it; other failures fence. */
@@ -381,16 +411,29 @@ static void write_run(struct mill_store *store, struct store_partition *partitio
     partition->synced_offset = partition->written_offset;
 #endif
     if (r == 0 && sync) {
-        r = mill_store_sync(store, partition);
+        r = mill_store_sync_begin(store, partition);
     }
     if (r < 0) {
         mill_log_dirs_fence(store->dirs, partition->dir, r);
-        return;
+    } else if (!sync) {
+        write_end(store, partition);
     }
-    store->stalled -= partition->full_told ? 1 : 0;
-    partition->full_told = false;
-    partition->writing = false;
-    tell_written(store, partition, 0);
+}
+
+void mill_store_synced(struct mill_store *store, struct store_partition *partition, int r)
+{
+    if (r < 0) {
+        mill_log_dirs_fence(store->dirs, partition->dir, r);
+    } else if (!is_fenced(store, partition) && !partition->failed_told) {
+        write_end(store, partition);
+    }
+}
+
+void mill_store_write_go_on(struct mill_store *store, struct store_partition *partition)
+{
+    if (!is_fenced(store, partition)) {
+        write_run(store, partition, store->now);
+    }
 }
 
 static uint32_t retries_run(struct mill_store *store, struct mill_now now)
@@ -402,7 +445,7 @@ static uint32_t retries_run(struct mill_store *store, struct mill_now now)
     store->retry_at_ns = MILL_NEVER;
     for (uint32_t i = 0; store->stalled > 0 && i < store->partitions_length; i++) {
         struct store_partition *partition = store->partitions[i];
-        if (partition && partition->full_told && !partition->opening &&
+        if (partition && partition->full_told && !partition->opening && !partition->syncing &&
             mill_store_out_room(store)) {
             write_run(store, partition, now);
             work += partition->full_told ? 0 : 1;
@@ -414,128 +457,20 @@ static uint32_t retries_run(struct mill_store *store, struct mill_now now)
     return work;
 }
 
-/* --- cold reads ------------------------------------------------------------------------------ */
-
-struct seek {
-    int64_t offset;
-    int64_t limit_offset;
-    uint64_t start_bytes; /* of the batch that contains offset */
-    uint32_t size_bytes;  /* of whole batches from there on that fit */
-    uint32_t first_bytes; /* of the first one */
-    uint32_t room_bytes;
-    int64_t next_offset; /* after the batch before, -1 none */
-    bool gap;            /* between two batches, so far or right behind what is taken */
-    bool beyond;         /* the first batch above offset begins at the limit, or later */
-    bool found;
-};
-
-static int seek_batch(void *context, const struct mill_batch *batch, uint64_t pos_bytes)
-{
-    struct seek *seek = context;
-    uint32_t size = mill_batch_size_bytes(batch);
-    /* Offsets are not in the batches' sums: those beside it vouch for each. */
-    seek->gap = seek->gap || (seek->next_offset >= 0 && batch->base_offset != seek->next_offset);
-    seek->next_offset = mill_batch_last_offset(batch) + 1;
-    if (!seek->found) {
-        if (mill_batch_last_offset(batch) < seek->offset) {
-            return 0;
-        }
-        if (batch->base_offset >= seek->limit_offset) {
-            seek->beyond = true;
-            return 1;
-        }
-        seek->found = true;
-        seek->start_bytes = pos_bytes;
-        seek->first_bytes = size;
-    }
-    if (batch->base_offset >= seek->limit_offset || seek->size_bytes + size > seek->room_bytes) {
-        return 1;
-    }
-    seek->size_bytes += size;
-    return 0;
-}
-
-/* Looks for the batch that contains the offset, or the first one above it, in one segment. ret: its
- * log file's descriptor, -errno. */
-static int seek_in(struct mill_store *store, struct store_partition *partition,
-                   struct store_segment *segment, struct seek *seek)
-{
-    struct store_walk walk = {.end_bytes = segment->log_bytes, .each = seek_batch, .context = seek};
-    int r = mill_store_lookup(store, partition, segment, seek->offset, &walk.from_bytes);
-    int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
-    uint64_t good;
-    seek->next_offset = -1;
-    r = file < 0 ? file : mill_store_walk(store, file, &walk, &good);
-    seek->gap = seek->gap || (r == 0 && seek->next_offset != segment->next_offset);
-    return r < 0 ? r : file;
-}
-
-static int cold_read(struct mill_store *store, struct store_partition *partition,
-                     const struct mill_link_read *read, uint32_t *ret_size)
-{
-    if (partition->kept_count > 0 && read->offset >= partition->written_offset) {
-        return mill_store_kept_read(store, partition, read, ret_size);
-    }
-    struct seek seek = {
-        .offset = read->offset, .limit_offset = read->limit_offset, .room_bytes = read->size_bytes};
-    struct store_segment *segment = mill_store_segment_of(partition, read->offset);
-    const struct store_segment *end = partition->segments + partition->segments_count;
-    int file = -EIO;
-    /* A compacted segment may end below the next one's base, or hold nothing. */
-    for (; segment && segment < end && !seek.found && !seek.beyond; segment++) {
-        if (segment->next_offset <= read->offset || segment->base_offset >= read->limit_offset) {
-            continue;
-        }
-        file = seek_in(store, partition, segment, &seek);
-        if (file < 0) {
-            return file;
-        }
-    }
-    if ((seek.gap || !seek.found) && mill_store_gap_illegal(store, partition)) {
-        /* The index promised more than the file holds, or an offset cannot be right. */
-        return seek.found || seek.beyond ? -EBADMSG : -EIO;
-    }
-    if (!seek.found) {
-        return -ENOENT;
-    }
-    *ret_size = seek.size_bytes > 0 ? seek.size_bytes : seek.first_bytes;
-    if (seek.size_bytes == 0) {
-        return -EMSGSIZE;
-    }
-    struct mill_ref ref = {.extent = read->extent, .size_bytes = seek.size_bytes};
-    uint8_t *to = mill_ref_data(mill_arena_base(store->config.arena), &ref);
-    int r = mill_store_read_all(store->calls, file, to, seek.size_bytes, seek.start_bytes);
-    if (r == 0) {
-        *ret_size = mill_store_whole_bytes(store, partition, to, seek.size_bytes, read->offset);
-        r = *ret_size > 0 ? 0 : -EBADMSG;
-    }
-    return r;
-}
-
-/* A reader asks again and again: told once in a while. */
-static void read_failed(struct mill_store *store, struct store_partition *partition, int64_t offset,
-                        int error)
-{
-    if (store->now.mono_ns < partition->read_told_ns + READ_TOLD_NS &&
-        partition->read_told_ns != 0) {
-        return;
-    }
-    partition->read_told_ns = store->now.mono_ns;
-    mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.read",
-                      "partition=%s offset=%" PRId64 " cannot be read: %s", partition->path, offset,
-                      error == -EBADMSG ? "what the file holds does not match its sum"
-                                        : strerror(-error));
-}
-
 /* --- requests -------------------------------------------------------------------------------- */
 
 static void take_read(struct mill_store *store, struct store_partition *partition,
                       const struct mill_link_read *read)
 {
     uint32_t size = 0;
-    int status = partition->loaded ? cold_read(store, partition, read, &size) : -EIO;
-    if (status == -EIO || status == -EBADMSG) {
-        read_failed(store, partition, read->offset, status);
+    int status = -EIO;
+    if (partition->kept_count > 0 && read->offset >= partition->written_offset) {
+        status = mill_store_kept_read(store, partition, read, &size);
+    } else if (partition->loaded) {
+        status = mill_store_read_begin(store, partition, read);
+        if (status == 0) {
+            return; /* READ_DONE follows */
+        }
     }
     struct mill_link_read_done *to =
         mill_store_tell(store, partition, MILL_LINK_READ_DONE, sizeof(*to));
@@ -588,7 +523,7 @@ static void take_aborted(struct mill_store *store, struct store_partition *parti
 bool mill_store_offsets_note(struct mill_store *store, struct store_partition *partition)
 {
     struct store_dir *dir = &store->dirs->dirs[partition->dir];
-    if (partition->epochs_unsaved && mill_store_epochs_write(store, partition) < 0) {
+    if (partition->epochs_unsaved && mill_store_epochs_write(store, partition, true) < 0) {
         return false;
     }
     partition->epochs_unsaved = false;
@@ -614,14 +549,50 @@ bool mill_store_is_whole(const struct mill_store *store, const struct store_part
            !is_fenced(store, partition);
 }
 
+static bool epochs_due(const struct mill_store *store, const struct store_partition *partition,
+                       uint32_t dir)
+{
+    return partition && partition->dir == dir && partition->epochs_unsaved &&
+           mill_store_is_whole(store, partition) && partition->written_offset > 0;
+}
+
+/* Writes the epochs of partitions that have batches, whose recovery points wait for it. One sync of
+ * a directory as a whole makes all of them durable. */
+static void epochs_save(struct mill_store *store)
+{
+    for (uint32_t dir = 0; dir < store->dirs->count; dir++) {
+        int r = 0;
+        uint32_t wrote = 0;
+        for (uint32_t i = 0; r == 0 && i < store->partitions_length; i++) {
+            if (epochs_due(store, store->partitions[i], dir)) {
+                r = mill_store_epochs_write(store, store->partitions[i], false);
+                wrote++;
+            }
+        }
+        if (r == 0 && wrote > 0) {
+            r = store->calls->sync_all(store->calls->context, store->dirs->dirs[dir].path);
+        }
+        for (uint32_t i = 0; r == 0 && wrote > 0 && i < store->partitions_length; i++) {
+            if (epochs_due(store, store->partitions[i], dir)) {
+                store->partitions[i]->epochs_unsaved = false;
+            }
+        }
+        if (r < 0 && !passing(r)) {
+            mill_log_dirs_fence(store->dirs, dir, r);
+        }
+    }
+}
+
 static void checkpoint_run(struct mill_store *store, struct mill_now now)
 {
     if (now.mono_ns < store->checkpoint_at_ns) {
         return;
     }
     store->checkpoint_at_ns = MILL_NEVER;
+    epochs_save(store);
     for (uint32_t i = 0; i < store->partitions_length; i++) {
-        if (mill_store_is_whole(store, store->partitions[i])) {
+        if (mill_store_is_whole(store, store->partitions[i]) &&
+            !store->partitions[i]->epochs_unsaved) {
             bool noted = mill_store_offsets_note(store, store->partitions[i]);
             MILL_UNUSED(noted); /* an older point stands: more is walked */
         }
@@ -654,6 +625,10 @@ static void take_delete(struct mill_store *store, struct store_partition *partit
 {
     int r = 0;
     mill_store_clean_stop(store, partition);
+    if (partition->jobs > 0) {
+        partition->doomed = true; /* helpers use its files: when they are done */
+        return;
+    }
     if (partition->mark) {
         /* Before the files change: a take-up must not bring back what is being deleted. */
         atomic_store_explicit(&partition->mark->start_offset, INT64_MAX, memory_order_release);
@@ -682,6 +657,11 @@ static void take_delete(struct mill_store *store, struct store_partition *partit
     partition_free(store, partition);
 }
 
+void mill_store_delete_go_on(struct mill_store *store, struct store_partition *partition)
+{
+    take_delete(store, partition);
+}
+
 static void take_open(struct mill_store *store, const struct mill_link_open *open,
                       struct mill_now now)
 {
@@ -703,13 +683,10 @@ static void take_epochs(struct mill_store *store, struct store_partition *partit
 {
     partition->epochs_count = MILL_MIN(epochs->count, (uint32_t)MILL_LINK_EPOCHS_MAX);
     memcpy(partition->epochs, epochs->epochs, sizeof(partition->epochs));
-    int r = mill_store_epochs_write(store, partition);
     /* The epochs stand in the batches too: while the file lacks them the recovery point stays, so
      * that a later start reads them there. */
-    partition->epochs_unsaved = r < 0;
-    if (r < 0 && !passing(r)) {
-        mill_log_dirs_fence(store->dirs, partition->dir, r);
-    }
+    partition->epochs_unsaved = true;
+    mill_store_points_moved(store);
 }
 
 /* Nothing is asked of a partition before it is open, but that it changes, or goes. */
@@ -755,7 +732,11 @@ static void take_one(struct mill_store *store, uint32_t kind, const void *messag
             partition->part = 0;
             partition->part_bytes = 0;
             partition->writing = true;
-            write_run(store, partition, now);
+            if (mill_store_cached_full(store)) {
+                mill_store_link_add(&store->paused, &partition->paused);
+            } else {
+                write_run(store, partition, now);
+            }
         }
         break;
     case MILL_LINK_EPOCHS:
@@ -794,6 +775,7 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
     uint32_t size;
     const void *message;
     work += openings_run(store, now);
+    work += mill_store_jobs_run(store);
     for (uint32_t i = 0; i < STORE_STEP_MESSAGES && mill_store_out_room(store) &&
                          (message = mill_ring_next(&store->config.in, &kind, &size)) != NULL;
          i++) {
@@ -803,6 +785,7 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
     if (work > 0) {
         mill_ring_release(&store->config.in);
     }
+    mill_store_cached_run(store);
     uint32_t fences = atomic_load_explicit(&store->dirs->fences, memory_order_acquire);
     if (fences != store->fences_seen) {
         store->fences_seen = fences;
@@ -853,11 +836,13 @@ int mill_store_create(const struct mill_store_config *config, struct mill_store 
     store->fence_told = true;
     int r = mill_store_files_init(store);
     r = r < 0 ? r : mill_store_clean_init(store);
+    r = r < 0 ? r : mill_store_jobs_init(store);
     if (r < 0) {
         mill_store_clean_fini(store);
+        mill_store_jobs_fini(store);
         mill_store_files_fini(store);
         free(store);
-        return mill_fail(report, r, "no memory for the open files of a store");
+        return mill_fail(report, r, "no memory, or no threads, for the files of a store");
     }
     *ret_store = store;
     return 0;
@@ -868,12 +853,14 @@ void mill_store_abandon(struct mill_store *store)
     if (!store) {
         return;
     }
+    mill_store_jobs_end(store);
     mill_store_clean_fini(store);
     for (uint32_t i = 0; i < store->partitions_length; i++) {
         if (store->partitions[i]) {
             partition_free(store, store->partitions[i]);
         }
     }
+    mill_store_jobs_fini(store);
     mill_store_files_fini(store);
     free(store->deleted);
     free(store->partitions);
@@ -890,7 +877,12 @@ static bool partition_close(struct mill_store *store, struct store_partition *pa
         mill_store_snapshot_write(store, partition) < 0) {
         return false;
     }
-    partition->synced_offset = partition->written_offset; /* by the directories' close */
+    /* The directories' close syncs all of it. */
+    if (partition->epochs_unsaved && mill_store_epochs_write(store, partition, false) < 0) {
+        return false;
+    }
+    partition->epochs_unsaved = false;
+    partition->synced_offset = partition->written_offset;
     return mill_store_offsets_note(store, partition);
 }
 
@@ -902,6 +894,7 @@ bool mill_store_close(struct mill_store *store, struct mill_now now)
     }
     store->now = now;
     mill_store_clean_stop(store, NULL);
+    mill_store_jobs_end(store);
     for (uint32_t i = 0; i < store->partitions_length; i++) {
         if (store->partitions[i] && !partition_close(store, store->partitions[i])) {
             whole = false;

@@ -46,12 +46,14 @@ struct mill_store_config {
     struct mill_log_dirs *dirs;
     struct mill_arena *arena;
     struct mill_loaders *loaders; /* NULL: partitions are loaded in the store's turn */
-    struct mill_bell bell;        /* of the store's own thread, for them */
+    struct mill_bell bell;        /* of the store's own thread, for them and its helpers */
     struct mill_store_kept *kept; /* of the take-up, shared by all stores; NULL: nothing */
     struct mill_ring in;          /* from the core: consumer end */
     struct mill_ring out;         /* to the core: producer end */
     struct mill_bell core_bell;
-    uint32_t open_files_max; /* descriptors kept open, least recent closed */
+    uint32_t helpers;          /* threads for long file calls; 0: made in the store's turn */
+    uint64_t cached_max_bytes; /* of what it writes, in the page cache; 0: left to the kernel */
+    uint32_t open_files_max;   /* descriptors kept open, least recent closed */
     uint32_t producers_max;
     int64_t producer_expiration_ms;
     int64_t checkpoint_interval_ms; /* log.flush.offset.checkpoint.interval.ms */

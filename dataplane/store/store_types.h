@@ -17,6 +17,7 @@
 #include "base/compiler.h"
 #include "dataplane/log/log_types.h"
 #include "dataplane/log/store_link.h"
+#include "dataplane/store/helpers.h"
 #include "dataplane/store/store.h"
 
 enum {
@@ -31,6 +32,7 @@ enum {
     STORE_DIR_PATH_BYTES = 900,
     STORE_PARTITION_PATH_BYTES = STORE_DIR_PATH_BYTES + 1 + MILL_LOG_NAME_MAX + 12,
     STORE_PATH_BYTES = STORE_PARTITION_PATH_BYTES + 80,
+    STORE_PATH_EXTRA_BYTES = 16,             /* of a partition's path, beside directory and topic */
     STORE_NAME_MAX = MILL_LOG_NAME_MAX + 60, /* of a partition's directory, with what is added */
     STORE_SNAPSHOT_NAME_BYTES = 32,
     STORE_UNKNOWN_TOLD = 8, /* files of others that are named at start, per directory */
@@ -61,12 +63,16 @@ struct store_segment {
     int32_t files[STORE_FILE_KINDS]; /* slots of open files, -1 closed */
 };
 
+#define STORE_NO_FILE UINT32_MAX
+
 /* An open descriptor; the least recently used is closed when one more is needed. */
 struct store_file {
-    int file; /* -1 free */
-    uint64_t used;
-    struct store_partition *partition;
-    int64_t segment; /* base offset */
+    int file;                          /* -1 free */
+    uint32_t older;                    /* order of use */
+    uint32_t newer;                    /* ... or the next free one */
+    uint32_t pins;                     /* helpers that use it */
+    struct store_partition *partition; /* NULL: no segment's any more, closed with the last pin */
+    int64_t segment;                   /* base offset */
     enum store_file_kind kind;
 };
 
@@ -76,6 +82,12 @@ struct store_aborted {
     int64_t first_offset;
     int64_t last_offset;   /* of the marker */
     int64_t stable_offset; /* after it: transactions that begin below have ended by then */
+};
+
+/* Node of a list; next NULL: in none. */
+struct store_link {
+    struct store_link *next;
+    struct store_link *prev;
 };
 
 struct store_producer {
@@ -119,8 +131,9 @@ struct store_partition {
     uint32_t generation;
     struct mill_uuid topic_id;
     int32_t index;
-    char topic[MILL_LOG_NAME_MAX + 1];
-    char path[STORE_PARTITION_PATH_BYTES];
+    char *topic;
+    char *path; /* of its directory, once that is chosen */
+    uint32_t path_bytes;
     uint32_t dir;
     struct mill_log_settings settings;
     struct mill_partition_mark *mark; /* NULL when the table is full or none is kept */
@@ -148,7 +161,16 @@ struct store_partition {
     struct mill_link_write write; /* the one under way */
     uint32_t part;                /* of it, being written */
     uint32_t part_bytes;          /* of that part, in the file */
+    uint32_t jobs;                /* helpers at work for it */
+    uint32_t swaps;               /* compaction put segments in place of others so often */
+    uint64_t cached_from;         /* bytes of the last segment below it are out of the page cache */
+    uint64_t cached_bytes;        /* of it, in the page cache and not being dropped */
+    struct store_link cached;     /* in the store's list */
+    struct store_link paused;
+    bool doomed; /* deleted when its last helper is done */
+    bool making; /* a helper makes its directory */
     bool writing;
+    bool syncing; /* a helper syncs what it wrote */
     bool full_told;
     bool failed_told;
     _Atomic int loading; /* enum store_load; DONE is stored after all else was written */
@@ -194,6 +216,7 @@ struct store_dir {
     _Atomic uint64_t loads_count; /* partitions that were to be loaded */
     _Atomic uint64_t loaded_count;
     _Atomic uint64_t loaded_bytes; /* of log files that were walked */
+    _Atomic uint32_t partitions;   /* directories of partitions in it */
     struct store_offsets offsets;
 };
 
@@ -214,7 +237,19 @@ struct mill_store {
     struct store_partition **partitions; /* by slot */
     uint32_t partitions_length;
     struct store_file *files;
-    uint64_t uses;
+    uint32_t files_oldest;
+    uint32_t files_newest;
+    uint32_t files_free;
+    uint32_t pinned; /* files that helpers use */
+    struct mill_helpers *helpers;
+    uint32_t jobs;           /* given to helpers, not yet back */
+    struct store_job *ended; /* back, to be finished when the ring to the core has room */
+    struct store_job **ended_last;
+    struct store_cursor *cursors;
+    struct store_link cached; /* partitions with pages in the cache, oldest first */
+    struct store_link paused; /* partitions whose write waits for the cache */
+    uint64_t cached_bytes;    /* of files that were written, not yet out of the page cache */
+    uint64_t dropping_bytes;  /* of these: given to helpers */
     uint8_t *window;
     uint32_t window_bytes; /* filled */
     uint64_t window_pos;
@@ -245,6 +280,18 @@ int mill_store_file(struct mill_store *store, struct store_partition *partition,
                     struct store_segment *segment, enum store_file_kind kind) MILL_WARN_UNUSED;
 void mill_store_file_close(struct mill_store *store, const struct store_partition *partition,
                            struct store_segment *segment);
+/* The open file, or NULL. Numbers of a segment are copied while it is written: the slot that one
+ * names may have been given to another file meanwhile. */
+struct store_file *mill_store_file_slot(struct mill_store *store,
+                                        const struct store_partition *partition,
+                                        const struct store_segment *segment,
+                                        enum store_file_kind kind);
+/* Keeps an open file of a segment open, whatever becomes of the segment, until unpinned. */
+struct store_file *mill_store_file_pin(struct mill_store *store,
+                                       const struct store_partition *partition,
+                                       const struct store_segment *segment,
+                                       enum store_file_kind kind);
+void mill_store_file_unpin(struct mill_store *store, struct store_file *slot);
 /* All bytes, looping over short counts. ret: 0, -errno (-ENOSPC, -EIO for an early end). */
 int mill_store_write_all(const struct mill_file_calls *files, int file, const void *bytes,
                          size_t size_bytes, uint64_t pos_bytes) MILL_WARN_UNUSED;
@@ -285,10 +332,6 @@ struct store_walk {
  * batch), -errno of a read, or what each returned. */
 int mill_store_walk(struct mill_store *store, int file, const struct store_walk *walk,
                     uint64_t *ret_good) MILL_WARN_UNUSED;
-/* Bytes of the batches at the beginning that may be served to who asked for offset: whole, with
- * right sums, none missing where none may be. */
-uint32_t mill_store_whole_bytes(struct mill_store *store, struct store_partition *partition,
-                                const uint8_t *bytes, uint32_t size_bytes, int64_t offset);
 /* Appends whole batches, rolling where it is due. ret_done counts bytes that are in the files,
  * whatever the return is. ret: 0, -errno. */
 int mill_store_append(struct mill_store *store, struct store_partition *partition,
@@ -369,17 +412,26 @@ int mill_store_kept_read(struct mill_store *store, const struct store_partition 
 /* --- partition_dir.c ----------------------------------------------------------------------------
  */
 
-/* Finds or makes the partition's directory. ret: 0, -EBUSY the name is another topic's still,
- * -EUCLEAN it was there once and is not, told; -errno. */
+/* Takes what the partition's names need, few bytes as they are; free them with the partition.
+ * ret: 0, -ENOMEM. */
+int mill_store_names_take(const struct mill_log_dirs *dirs, struct store_partition *partition,
+                          const char *topic) MILL_WARN_UNUSED;
+void mill_store_names_free(struct store_partition *partition);
+/* Finds the partition's directory. ret: 0; 1 there is none: where it is to be made was chosen;
+ * -EBUSY the name is another topic's still; -EUCLEAN it was there once and is not, told; -errno. */
 int mill_store_dir_open(struct mill_store *store, struct store_partition *partition,
                         bool push_aside) MILL_WARN_UNUSED;
+/* Makes it, durably, with what tells whose it is. Any thread. ret: 0, -errno. */
+int mill_store_dir_make(const struct mill_store *store,
+                        const struct store_partition *partition) MILL_WARN_UNUSED;
 int mill_store_dir_remove(struct mill_store *store,
                           struct store_partition *partition) MILL_WARN_UNUSED;
 /* topic_id of a partition directory. ret: 0, -ENOENT, -EBADMSG, -errno. */
 int mill_store_dir_id(const struct mill_file_calls *files, const char *path,
                       struct mill_uuid *ret_id) MILL_WARN_UNUSED;
-int mill_store_epochs_write(struct mill_store *store,
-                            struct store_partition *partition) MILL_WARN_UNUSED;
+/* durable: else not before the directory is synced as a whole (sync_all). */
+int mill_store_epochs_write(struct mill_store *store, const struct store_partition *partition,
+                            bool durable) MILL_WARN_UNUSED;
 /* Takes the checkpoint of leader epochs. ret: 1, 0 there is none that can be believed, -errno. */
 int mill_store_epochs_read(struct mill_store *store,
                            struct store_partition *partition) MILL_WARN_UNUSED;
@@ -447,6 +499,69 @@ void mill_store_txn_find(struct mill_store *store, struct store_partition *parti
                          const struct mill_link_aborted *ask,
                          struct mill_link_aborted_done *ret_answer);
 
+/* --- jobs.c -------------------------------------------------------------------------------------
+ */
+
+/* Where a sequential reader's next batch lies. */
+struct store_cursor {
+    uint32_t slot;
+    uint32_t generation;
+    int64_t offset;
+    int64_t segment;
+    uint64_t pos_bytes;
+};
+
+/* Work of helpers: at most so many at once, so that descriptors are left for the store. */
+uint32_t mill_store_jobs_max(const struct mill_store *store);
+/* Syncs what the partition wrote. The store goes on; mill_store_synced is called when it is done.
+ * ret: 0, -errno: nothing was begun. */
+int mill_store_sync_begin(struct mill_store *store,
+                          struct store_partition *partition) MILL_WARN_UNUSED;
+/* Has its directory made; mill_store_made is called when it is. ret: 0, -errno. */
+int mill_store_make_begin(struct mill_store *store,
+                          struct store_partition *partition) MILL_WARN_UNUSED;
+/* ret: 0: READ_DONE follows; -errno: nothing was begun. */
+int mill_store_read_begin(struct mill_store *store, struct store_partition *partition,
+                          const struct mill_link_read *read) MILL_WARN_UNUSED;
+/* Finishes jobs that have ended, as the ring to the core has room. ret: work done. */
+uint32_t mill_store_jobs_run(struct mill_store *store);
+/* Waits for all of them; nothing is told to the core. */
+void mill_store_jobs_end(struct mill_store *store);
+int mill_store_jobs_init(struct mill_store *store) MILL_WARN_UNUSED;
+void mill_store_jobs_fini(struct mill_store *store);
+/* Ranges of last segments, gathered to be written back and taken out of the page cache together.
+ * counted_bytes leave the store's count then. */
+struct store_job *mill_store_drop_make(struct mill_store *store) MILL_WARN_UNUSED;
+/* ret: false: full, or the file cannot be opened now: nothing changed. */
+bool mill_store_drop_add(struct mill_store *store, struct store_job *job,
+                         struct store_partition *partition, uint64_t pos_bytes, uint64_t size_bytes,
+                         uint64_t counted_bytes);
+/* Gives it to a helper. ret: false: nothing was added, it is gone. */
+bool mill_store_drop_begin(struct mill_store *store, struct store_job *job);
+
+/* --- page_cache.c -------------------------------------------------------------------------------
+ */
+
+void mill_store_link_init(struct store_link *head);
+bool mill_store_link_empty(const struct store_link *head);
+void mill_store_link_remove(struct store_link *node); /* no effect on one that is in none */
+void mill_store_link_add(struct store_link *head, struct store_link *node); /* as the last */
+
+/* size_bytes were appended to the partition's last segment. */
+void mill_store_cached(struct mill_store *store, struct store_partition *partition,
+                       uint32_t size_bytes);
+/* The last segment is complete and synced: its pages go. */
+void mill_store_cached_end(struct mill_store *store, struct store_partition *partition);
+/* Gives the oldest to helpers while there is too much. */
+void mill_store_cached_run(struct mill_store *store);
+/* No more may be written now. */
+bool mill_store_cached_full(const struct mill_store *store);
+/* The partition goes. */
+void mill_store_cached_drop(struct mill_store *store, struct store_partition *partition);
+/* Bytes that were read and will not be wanted again leave the page cache, unless they are dirty. */
+void mill_store_forget(const struct mill_store *store, int file, uint64_t pos_bytes,
+                       uint64_t size_bytes);
+
 /* --- snapshot.c ---------------------------------------------------------------------------------
  */
 
@@ -507,6 +622,15 @@ int mill_store_prepare_dir(const struct mill_file_calls *files, const char *dir,
 
 /* --- store.c ------------------------------------------------------------------------------------
  */
+
+/* The directory that mill_store_make_begin asked for is there, or r tells why not. */
+void mill_store_made(struct mill_store *store, struct store_partition *partition, int r);
+/* A sync that mill_store_sync_begin began has ended with r. */
+void mill_store_synced(struct mill_store *store, struct store_partition *partition, int r);
+/* Goes on with a write that waited for the page cache. */
+void mill_store_write_go_on(struct mill_store *store, struct store_partition *partition);
+/* The last helper of a partition that is to be deleted is done. */
+void mill_store_delete_go_on(struct mill_store *store, struct store_partition *partition);
 
 /* A message to the core; room was looked at before (mill_store_out_room). */
 void *mill_store_tell(struct mill_store *store, const struct store_partition *partition,

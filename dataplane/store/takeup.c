@@ -318,7 +318,8 @@ static int group_write(struct takeup *takeup, const uint32_t *extents, uint32_t 
         return 0;
     }
     struct store_partition *partition = calloc(1, sizeof(*partition));
-    if (!partition) {
+    if (!partition || mill_store_names_take(takeup->dirs, partition, home->name) < 0) {
+        free(partition);
         return mill_fail(takeup->report, -ENOMEM, "no memory for the take-up");
     }
     partition->topic_id = desc->topic_id;
@@ -331,7 +332,7 @@ static int group_write(struct takeup *takeup, const uint32_t *extents, uint32_t 
                                    .segment_index_bytes = 10 << 20,
                                    .compact = true}; /* Kafka's defaults: a topic's own come with
                                                         its opening; gaps are judged then */
-    snprintf(partition->path, sizeof(partition->path), "%s/%s", takeup->dirs->dirs[home->dir].path,
+    snprintf(partition->path, partition->path_bytes, "%s/%s", takeup->dirs->dirs[home->dir].path,
              home->name);
     int r = mill_store_load(takeup->store, partition);
     if (r == -EUCLEAN) {
@@ -347,6 +348,7 @@ static int group_write(struct takeup *takeup, const uint32_t *extents, uint32_t 
         r = partition_write(takeup, partition, extents, count, mark_of(takeup, desc));
     }
     mill_store_unload(takeup->store, partition);
+    mill_store_names_free(partition);
     free(partition);
     return r;
 }

@@ -21,9 +21,9 @@ WITH_US = ("setpriv", "--pdeathsig", "KILL")
 
 
 class Kafka:
-    """Use it in a with statement; `folder` holds the log."""
+    """Use it in a with statement; `folder` holds the log, `settings` add to the configuration."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, settings=None):
         self.home = tempfile.mkdtemp(prefix=PREFIX + "kafka-", dir=folder)
         self.port = free_port()
         self.process = None
@@ -41,6 +41,8 @@ auto.create.topics.enable=false
 offsets.topic.replication.factor=1
 log.segment.delete.delay.ms=100
 """)
+            for key, value in (settings or {}).items():
+                out.write(f"{key}={value}\n")
 
     @staticmethod
     def java(*words):

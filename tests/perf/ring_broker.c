@@ -236,6 +236,7 @@ static void core_make(struct ring_broker *broker)
         .aborted_max = 16,
         .watches_max = 2 * CONNECTIONS_MAX,
         .dirty_max_bytes = ARENA_BYTES / 4,
+        .cold_max_bytes = 8 << 20,
         .producer_expiration_ms = 86400000,
     };
     store_make(broker, &options.log);

@@ -248,6 +248,7 @@ static void core_start(struct world *world, uint32_t index)
         .aborted_max = 16,
         .watches_max = 1024,
         .dirty_max_bytes = 8 << 20,
+        .cold_max_bytes = 8 << 20,
         .memory_bytes = WORLD_ARENA_BYTES / 8 * 7 / world->cores_count,
         .producer_expiration_ms = 86400000,
     };
