@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store's own page-cache policy: what was written is written back and dropped by helpers,
  * oldest partition first, so that log files hold a bounded part of the machine's memory and their
- * data reaches the disk evenly (docs/decisions/0014). The tail's readers have it in extents.
+ * data reaches the disk evenly (docs/decisions/0022). The tail's readers have it in extents.
  *
  *   append -> cached_bytes -> above the soft limit: oldest partition's range to a helper -> dropped
  *                          -> above the hard limit: writes pause until a helper is done

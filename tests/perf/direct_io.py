@@ -3,7 +3,7 @@
 """How a store could write its segments, measured side by side: through the page cache as the kernel likes,
 through it with ranges written back and dropped some way behind (the store's way), and past it (O_DIRECT, one
 write at a time). Appends of two sizes, the ways in turn in each round; prints medians. Figures for
-docs/decisions/0014; no test.
+docs/decisions/0022; no test.
 
     tests/perf/direct_io.py [MB [ROUNDS]]      1024, 5"""
 import ctypes
