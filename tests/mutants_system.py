@@ -80,7 +80,6 @@ TABLE = (
     ("store-full-fences", "tests/faults/disk_full.py"),
     ("store-kept-lost", "tests/faults/disk_full.py"),
     ("store-cache-kept", "tests/perf/bigger_than_memory.py"),
-    ("store-sync-one-by-one", "tests/perf/group_commit.py"),
     ("core-bad-frame-kept", "tests/faults/frames.py"),
     ("core-frame-memory", "tests/faults/frames.py"),
     ("config-range", "tests/faults/config.py"),

@@ -43,6 +43,7 @@ static void run(struct mill_helper_job *helper)
 
 static void make(uint32_t count)
 {
+    sem_init(&begun, 0, 0); /* the test before left some */
     bell = (struct mill_bell){.shared = &bell_shared, .fd = eventfd(0, EFD_NONBLOCK)};
     assert_true(bell.fd >= 0);
     assert_int_equal(mill_helpers_create(count, &bell, &helpers), 0);
@@ -128,6 +129,34 @@ static void test_blocked_reads_and_drops_hold_up_no_sync(void **state)
     close(bell.fd);
 }
 
+/* Each begins before any has ended. */
+static void test_syncs_run_side_by_side(void **state)
+{
+    MILL_UNUSED(state);
+    static struct job syncs[THREADS];
+    sem_t gate;
+    sem_init(&gate, 0, 0);
+    make(THREADS);
+    for (uint32_t i = 0; i < MILL_COUNT_OF(syncs); i++) {
+        give(&syncs[i], MILL_HELPER_SYNC, &gate);
+    }
+    alarm(60); /* they never begin when one waits for the other */
+    for (uint32_t i = 0; i < MILL_COUNT_OF(syncs); i++) {
+        while (sem_wait(&begun) < 0) {
+        }
+    }
+    alarm(0);
+    for (uint32_t i = 0; i < MILL_COUNT_OF(syncs); i++) {
+        sem_post(&gate);
+    }
+    for (uint32_t i = 0; i < MILL_COUNT_OF(syncs); i++) {
+        take_one(mill_helpers_wait(helpers));
+    }
+    mill_helpers_destroy(helpers);
+    sem_destroy(&gate);
+    close(bell.fd);
+}
+
 static void test_end_waits_for_all(void **state)
 {
     MILL_UNUSED(state);
@@ -169,10 +198,10 @@ static void test_sleeper_is_rung(void **state)
 
 int main(void)
 {
-    sem_init(&begun, 0, 0);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_job_comes_back_once),
         cmocka_unit_test(test_blocked_reads_and_drops_hold_up_no_sync),
+        cmocka_unit_test(test_syncs_run_side_by_side),
         cmocka_unit_test(test_end_waits_for_all),
         cmocka_unit_test(test_sleeper_is_rung),
     };
