@@ -240,9 +240,9 @@ static struct span span_of(const struct mill_partition *partition, const struct 
     return span;
 }
 
-/* What a read leads to: the next cold read, the list of aborted transactions. Both take memory: what
- * the result refers to must not give way. last: the extent that the read ended in, or NONE. ret: as
- * mill_log_aborted_list. */
+/* What a read leads to: the next cold read, the list of aborted transactions. Both take memory:
+ * what the result refers to must not give way. last: the extent that the read ended in, or NONE.
+ * ret: as mill_log_aborted_list. */
 static int read_more(struct mill_partition *partition, const struct mill_read *read,
                      const struct span *span, uint32_t last, struct mill_log_watch *watch,
                      struct mill_read_result *result)

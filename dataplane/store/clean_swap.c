@@ -264,7 +264,6 @@ int mill_clean_swap(struct mill_store *store, struct store_partition *partition,
     memmove(&partition->segments[first + 1], &partition->segments[first + count],
             (partition->segments_count - first - count) * sizeof(partition->segments[0]));
     partition->segments_count -= count - 1;
-    partition->swaps++; /* helpers may still read the old files: jobs.c looks again */
     return 0;
 }
 

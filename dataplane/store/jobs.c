@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a store has helpers do: syncs of several partitions side by side, cold reads, leaving the
  * page cache. A job names a partition and open files; both stay until it is back (counts of jobs
- * and pins; compaction may take a segment away meanwhile, not its open file). run_... is called on a helper's thread and touches nothing but its job and the files;
- * all else is the store's thread. */
+ * and pins), though compaction or trimming take a segment away meanwhile. run_... is called on a
+ * helper's thread and touches nothing but its job and the files; all else is the store's thread. */
 #include "dataplane/store/store_types.h"
 
 #include <errno.h>
@@ -47,8 +47,7 @@ struct store_job {
         struct {
             struct mill_link_read ask;
             struct store_segment segment;
-            uint32_t swaps; /* of the partition, when the segment was looked for */
-            bool known;     /* from_bytes is where the batch begins */
+            bool known; /* from_bytes is where the batch begins */
             uint64_t from_bytes;
             bool gap_before;     /* result: records are missing before the batch */
             uint32_t gap_bytes;  /* ... what is read up to the first gap in it */
@@ -455,7 +454,6 @@ static int read_in(struct mill_store *store, struct store_partition *partition,
     job->files[1] = index ? mill_store_file_pin(store, partition, segment, STORE_FILE_INDEX) : NULL;
     job->read.ask = *read;
     job->read.segment = *segment;
-    job->read.swaps = partition->swaps;
     job->read.known = known;
     job->read.from_bytes = known ? cursor->pos_bytes : 0;
     job_give(store, job);
@@ -468,6 +466,7 @@ static int read_above(struct mill_store *store, struct store_partition *partitio
                       const struct mill_link_read *read, int64_t above_base)
 {
     struct store_segment *segment = mill_store_segment_of(partition, read->offset);
+    segment = segment ? segment : partition->segments; /* trimmed meanwhile: as a gap before it */
     const struct store_segment *end = partition->segments + partition->segments_count;
     for (; segment && segment < end; segment++) {
         if (segment->base_offset > above_base && segment->next_offset > read->offset &&
@@ -515,12 +514,7 @@ static int gap_judge(struct mill_store *store, struct store_job *job)
 static void read_finish(struct mill_store *store, struct store_job *job)
 {
     struct store_partition *partition = job->partition;
-    bool swapped = job->read.swaps != partition->swaps;
-#ifdef MILL_MUTANT_STORE_READ_SWAPPED
-    swapped = false;
-#endif
-    if (job->result == -ESTALE || (job->result < 0 && swapped)) {
-        /* What was not in the segment that compaction took away may be in the one in its place. */
+    if (job->result == -ESTALE) {
         *cursor_of(store, partition, job->read.ask.offset) = (struct store_cursor){0};
         job->result = mill_store_read_begin(store, partition, &job->read.ask);
         if (job->result == 0) {
@@ -531,7 +525,7 @@ static void read_finish(struct mill_store *store, struct store_job *job)
     if (job->result == 1) {
         return;
     }
-    if (job->result == 0 && job->read.end_offset >= 0 && !swapped) {
+    if (job->result == 0 && job->read.end_offset >= 0) {
         *cursor_of(store, partition, job->read.end_offset) =
             (struct store_cursor){.slot = partition->slot,
                                   .generation = partition->generation,

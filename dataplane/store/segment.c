@@ -91,6 +91,8 @@ int mill_store_entries_write(struct mill_store *store, struct store_partition *p
         if (r < 0) {
             return r;
         }
+        /* It is made when it has to be, perhaps after the others' names were synced. */
+        partition->dir_unsynced = partition->dir_unsynced || segment->txn_bytes == 0;
         segment->txn_bytes += size;
     }
     return 0;

@@ -162,7 +162,6 @@ struct store_partition {
     uint32_t part;                /* of it, being written */
     uint32_t part_bytes;          /* of that part, in the file */
     uint32_t jobs;                /* helpers at work for it */
-    uint32_t swaps;               /* compaction put segments in place of others so often */
     uint64_t cached_from;         /* bytes of the last segment below it are out of the page cache */
     uint64_t cached_bytes;        /* of it, in the page cache and not being dropped */
     struct store_link cached;     /* in the store's list */

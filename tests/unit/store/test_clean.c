@@ -362,6 +362,35 @@ static void test_nothing_up_to_the_end(void **state)
     assert_int_equal(got.refs_count, 1);
 }
 
+/* Compaction puts a segment in place of one that a helper reads: the helper's file is the old one
+ * until it is done. */
+static void test_swap_leaves_helpers_their_files(void **state)
+{
+    MILL_UNUSED(state);
+    uint8_t before[MILL_BATCH_HEADER_BYTES];
+    uint8_t after[MILL_BATCH_HEADER_BYTES];
+    start(12);
+    append_rounds(30);
+    struct mill_store *store = rig->f.store;
+    struct store_partition *stored = rig_stored(rig);
+    struct store_segment *segment = &stored->segments[0];
+    uint64_t last = segment->log_bytes - sizeof(before);
+    int file = mill_store_file(store, stored, segment, STORE_FILE_LOG);
+    assert_int_equal(mill_store_read_all(&rig->calls, file, before, sizeof(before), last), 0);
+    struct store_file *slot = mill_store_file_pin(store, stored, segment, STORE_FILE_LOG);
+    rig_clean(rig);
+    assert_true(stored->segments[0].log_bytes < last);
+    assert_int_equal(slot->file, file);
+    assert_ptr_not_equal(mill_store_file_slot(store, stored, &stored->segments[0], STORE_FILE_LOG),
+                         slot);
+    assert_int_equal(mill_store_read_all(&rig->calls, file, after, sizeof(after), last), 0);
+    assert_memory_equal(after, before, sizeof(after));
+    mill_store_file_unpin(store, slot);
+    assert_int_equal(slot->file, -1);
+    rig_evict(rig);
+    rig_check(rig, rig_active(rig));
+}
+
 /* Damage is not copied with a right sum: the partition is left as it is, loudly. */
 static void test_damage_is_not_copied(void **state)
 {
@@ -791,6 +820,7 @@ int main(void)
         cmocka_unit_test_teardown(test_small_map_takes_rounds, teardown),
         cmocka_unit_test_teardown(test_throttled, teardown),
         cmocka_unit_test_teardown(test_nothing_up_to_the_end, teardown),
+        cmocka_unit_test_teardown(test_swap_leaves_helpers_their_files, teardown),
         cmocka_unit_test_teardown(test_damage_is_not_copied, teardown),
         cmocka_unit_test_teardown(test_damage_behind_good_batches, teardown),
         cmocka_unit_test_teardown(test_stopped_cleanly, teardown),
