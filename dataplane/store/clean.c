@@ -332,7 +332,10 @@ static int map_batch(struct store_cleaner *cleaner, const struct mill_batch *bat
     for (int32_t i = 0; r == 0 && i < batch->records_count; i++) {
         struct mill_record record;
         r = mill_record_next(&at, &record);
-        int64_t offset = batch->base_offset + record.offset_delta;
+        if (r == 0 && (record.offset_delta < 0 || record.offset_delta > batch->last_offset_delta)) {
+            r = -EBADMSG; /* taken on its header; it would hide later values of its keys */
+        }
+        int64_t offset = r == 0 ? batch->base_offset + record.offset_delta : 0;
         if (r == 0 && record.key_length >= 0 && offset >= cleaner->dirty_offset) {
             const uint8_t *key = record.key.buf->data + record.key.pos_bytes;
             r = mill_clean_map_put(&cleaner->map, key, (uint32_t)record.key_length, offset) ? 0 : 1;
@@ -455,8 +458,8 @@ static void copy_begin(struct mill_store *store)
     }
 }
 
-/* The batch holds the last sequence of its producer, or of a producer without data the last marker:
- * its header must stay. */
+/* The batch holds the last sequence of its producer: its header must stay. The last marker of a
+ * producer without data goes, where Kafka keeps it. */
 static bool ends_producer(const struct store_partition *partition, const struct mill_batch *batch)
 {
     if (batch->producer_id < 0) {

@@ -9,6 +9,11 @@
 
 static struct rig *rig;
 
+enum {
+    CRC_AT_BYTES = 17,
+    SUMMED_AT_BYTES = 21, /* the sum covers what follows it */
+};
+
 static int teardown(void **state)
 {
     MILL_UNUSED(state);
@@ -448,6 +453,37 @@ static void test_damage_behind_good_batches(void **state)
     assert_int_equal(mill_partition_state_of(rig->partition), MILL_LOG_SERVING);
 }
 
+/* A record that claims an offset outside its batch, as one may that was taken on its header before
+ * the topic was compacted, would hide the later values of its key: it is damage. */
+static void test_offset_outside_its_batch(void **state)
+{
+    MILL_UNUSED(state);
+    start(15);
+    append_rounds(30);
+    rig_evict(rig);
+    struct store_partition *stored = rig_stored(rig);
+    int file = mill_store_file(rig->f.store, stored, &stored->segments[0], STORE_FILE_LOG);
+    uint8_t bytes[512];
+    struct mill_batch batch;
+    assert_int_equal(mill_store_read_all(&rig->calls, file, bytes, sizeof(bytes), 0), 0);
+    mill_batch_read(bytes, &batch);
+    uint32_t size_bytes = mill_batch_size_bytes(&batch);
+    assert_in_range(size_bytes, MILL_BATCH_HEADER_BYTES, sizeof(bytes));
+    assert_int_equal(batch.last_offset_delta, 0);
+    /* length (a varint), attributes, time, offset */
+    uint8_t *delta =
+        bytes + MILL_BATCH_HEADER_BYTES + (bytes[MILL_BATCH_HEADER_BYTES] & 0x80 ? 4 : 3);
+    assert_int_equal(*delta, 0);
+    *delta = 126; /* zigzag of 63 */
+    mill_store_be32(bytes + CRC_AT_BYTES,
+                    mill_crc32c(bytes + SUMMED_AT_BYTES, size_bytes - SUMMED_AT_BYTES));
+    assert_int_equal(mill_store_write_all(&rig->calls, file, bytes, size_bytes, 0), 0);
+    rig_clean(rig);
+    assert_true(fixture_was_said(&rig->f, "store.uncleanable"));
+    assert_int_equal(rig_stats(rig)->runs, 0);
+    assert_int_equal(mill_partition_state_of(rig->partition), MILL_LOG_SERVING);
+}
+
 /* Trimming, deletion and other settings end what is under way; nothing of it is left. */
 static void test_stopped_cleanly(void **state)
 {
@@ -823,6 +859,7 @@ int main(void)
         cmocka_unit_test_teardown(test_swap_leaves_helpers_their_files, teardown),
         cmocka_unit_test_teardown(test_damage_is_not_copied, teardown),
         cmocka_unit_test_teardown(test_damage_behind_good_batches, teardown),
+        cmocka_unit_test_teardown(test_offset_outside_its_batch, teardown),
         cmocka_unit_test_teardown(test_stopped_cleanly, teardown),
         cmocka_unit_test_teardown(test_compact_and_delete, teardown),
         cmocka_unit_test_teardown(test_full_disk_waits, teardown),
