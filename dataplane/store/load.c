@@ -123,6 +123,7 @@ static void epoch_note(struct store_partition *partition, const struct mill_batc
     partition->epochs[count] =
         (struct mill_link_epoch){.epoch = batch->leader_epoch, .start_offset = batch->base_offset};
     partition->epochs_count = count + 1;
+    partition->epochs_unsaved = true;
 }
 
 static int flush_entries(struct rebuild *rebuild)
@@ -369,12 +370,15 @@ static int segment_believe(struct mill_store *store, struct store_partition *par
 struct tail {
     uint64_t size_bytes; /* since the last index entry */
     int64_t next_offset;
+    int64_t interval_bytes; /* between entries */
+    bool unindexed;         /* an entry is missing that appending had made */
 };
 
 static int tail_note(void *context, const struct mill_batch *batch, uint64_t pos_bytes)
 {
     struct tail *tail = context;
     MILL_UNUSED(pos_bytes);
+    tail->unindexed = tail->unindexed || tail->size_bytes > (uint64_t)tail->interval_bytes;
     tail->size_bytes += mill_batch_size_bytes(batch);
     tail->next_offset = mill_batch_last_offset(batch) + 1;
     return 0;
@@ -409,7 +413,8 @@ static int segment_joins(struct mill_store *store, struct store_partition *parti
 }
 
 /* The last segment after a clean end: what follows its last index entry is read, to know where the
- * log ends. ret: 1 it ends at the recovery point, as it was left; 0 not; -errno. */
+ * log ends. ret: 1 it ends at the recovery point, as it was left; 0 not, or entries of
+ * its index are missing; -errno. */
 static int last_believe(struct mill_store *store, struct store_partition *partition,
                         struct store_segment *segment, const struct belief *belief)
 {
@@ -424,7 +429,8 @@ static int last_believe(struct mill_store *store, struct store_partition *partit
     if (file < 0) {
         return file;
     }
-    struct tail tail = {.next_offset = segment->base_offset};
+    struct tail tail = {.next_offset = segment->base_offset,
+                        .interval_bytes = MILL_MAX(partition->settings.index_interval_bytes, 0)};
     struct store_walk walk = {.from_bytes = from,
                               .end_bytes = segment->log_bytes,
                               .next_offset = segment->base_offset,
@@ -448,7 +454,8 @@ static int last_believe(struct mill_store *store, struct store_partition *partit
         segment->first_timestamp = first.max_timestamp;
     }
     segment->since_index = tail.size_bytes;
-    return good == segment->log_bytes && tail.next_offset == belief->recovery_point;
+    return good == segment->log_bytes && tail.next_offset == belief->recovery_point &&
+           !tail.unindexed;
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -601,7 +608,9 @@ static int believe(struct mill_store *store, struct store_partition *partition,
         return r;
     }
     r = mill_store_epochs_read(store, partition);
-    /* Without the checkpoint the epochs are read from all batches. */
+    /* Without the checkpoint the epochs are read from all batches, and it is made again: else each
+     * start walked them. */
+    partition->epochs_unsaved = r == 0;
     ret_belief->walk_from =
         r == 0 ? base : MILL_MIN(ret_belief->recovery_point, ret_belief->producers_from);
     return MILL_MIN(r, 0);
@@ -673,6 +682,7 @@ static int load(struct mill_store *store, struct store_partition *partition,
     while (partition->epochs_count > 0 &&
            partition->epochs[partition->epochs_count - 1].start_offset > last->next_offset) {
         partition->epochs_count--;
+        partition->epochs_unsaved = true;
     }
     r = belief.clean ? 0 : mill_store_orphans_remove(store, partition);
     return r < 0 ? r : snapshots_tidy(store, partition, &found->snapshots);
