@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One transactional id; see txn.h. Rules: KIP-98 (states, fencing), KIP-360 (a holder bumps its own
+ * epoch after an error), KIP-890 part 1 (verification). */
+#include "control/txn/txn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "protocol/errors.h"
+
+/* --- memory ------------------------------------------------------------------------------------
+ */
+
+static uint64_t set_bytes(const struct mill_txn_set *set)
+{
+    return set ? set->size_bytes : 0;
+}
+
+static uint64_t txn_bytes(const struct mill_txn *txn)
+{
+    return sizeof(*txn) + strlen(txn->id) + 1 + set_bytes(txn->now.partitions);
+}
+
+struct mill_txn *mill_txn_new(struct mill_txn_env *env, const char *id)
+{
+    size_t id_bytes = strlen(id) + 1;
+    if (env->bytes + sizeof(struct mill_txn) + id_bytes > env->bytes_max) {
+        env->full++;
+        return NULL;
+    }
+    struct mill_txn *txn = calloc(1, sizeof(*txn) + id_bytes);
+    if (!txn) {
+        return NULL;
+    }
+    txn->now = (struct mill_txn_values){.state = MILL_TXN_EMPTY,
+                                        .producer_id = -1,
+                                        .previous_producer_id = -1,
+                                        .producer_epoch = -1,
+                                        .last_epoch = -1,
+                                        .start_ms = -1,
+                                        .update_ms = env->now_ms};
+    memcpy(txn->id, id, id_bytes);
+    env->bytes += txn_bytes(txn);
+    return txn;
+}
+
+void mill_txn_free(struct mill_txn_env *env, struct mill_txn *txn)
+{
+    if (!txn) {
+        return;
+    }
+    env->bytes -= txn_bytes(txn);
+    free(txn->now.partitions);
+    free(txn);
+}
+
+/* --- changes -----------------------------------------------------------------------------------
+ */
+
+static enum mill_txn_step answer(int16_t error, int16_t *ret_error)
+{
+    *ret_error = error;
+    return MILL_TXN_ANSWER;
+}
+
+/* From now until the values are applied or dropped nothing else begins. */
+static enum mill_txn_step write_next(struct mill_txn *txn, int16_t error, int16_t *ret_error)
+{
+    *ret_error = error;
+    txn->changing = true;
+    return MILL_TXN_WRITE;
+}
+
+/* The same partitions, of which the values are owner. ret: false no memory. */
+static bool keep_partitions(const struct mill_txn *txn, struct mill_txn_values *next)
+{
+    next->partitions = NULL;
+    return !txn->now.partitions ||
+           mill_txn_set_join(txn->now.partitions, NULL, 0, &next->partitions) == 0;
+}
+
+void mill_txn_apply(struct mill_txn_env *env, struct mill_txn *txn,
+                    const struct mill_txn_values *next)
+{
+    env->bytes = env->bytes - set_bytes(txn->now.partitions) + set_bytes(next->partitions);
+    free(txn->now.partitions);
+    txn->now = *next;
+    txn->changing = false;
+}
+
+void mill_txn_drop(struct mill_txn *txn, const struct mill_txn_values *next)
+{
+    free(next->partitions);
+    txn->changing = false;
+}
+
+static bool is_over(enum mill_txn_state state)
+{
+    return state == MILL_TXN_EMPTY || state == MILL_TXN_COMPLETE_COMMIT ||
+           state == MILL_TXN_COMPLETE_ABORT;
+}
+
+bool mill_txn_prepared(const struct mill_txn *txn)
+{
+    return txn->now.state == MILL_TXN_PREPARE_COMMIT || txn->now.state == MILL_TXN_PREPARE_ABORT;
+}
+
+/* The end of an ongoing transaction, decided. fence: its holder's epoch is out of date by it. ret:
+ * false no memory. */
+static bool prepare(const struct mill_txn_env *env, const struct mill_txn *txn, bool commit,
+                    bool fence, struct mill_txn_values *ret_next)
+{
+    struct mill_txn_values next = txn->now;
+    if (!keep_partitions(txn, &next)) {
+        return false;
+    }
+    next.state = commit ? MILL_TXN_PREPARE_COMMIT : MILL_TXN_PREPARE_ABORT;
+    next.update_ms = env->now_ms;
+#ifndef MILL_MUTANT_TXN_NO_FENCE
+    /* Ids handed out stop below the last epoch, so that this one exists. */
+    if (fence && next.producer_epoch < INT16_MAX) {
+        next.producer_epoch++;
+        next.last_epoch = -1;
+    }
+#endif
+    *ret_next = next;
+    return true;
+}
+
+/* --- who asks ----------------------------------------------------------------------------------
+ */
+
+static int16_t holder_check(const struct mill_txn *txn, const struct mill_txn_holder *holder)
+{
+    if (txn->now.producer_epoch < 0 || holder->producer_id != txn->now.producer_id) {
+        return MILL_KERR_INVALID_PRODUCER_ID_MAPPING;
+    }
+#ifdef MILL_MUTANT_TXN_STALE_EPOCH
+    return MILL_KERR_NONE;
+#endif
+    return holder->producer_epoch == txn->now.producer_epoch ? (int16_t)MILL_KERR_NONE
+                                                             : (int16_t)MILL_KERR_PRODUCER_FENCED;
+}
+
+/* With the count of those who were fenced, and what else is on its way. */
+static int16_t may_change(struct mill_txn_env *env, const struct mill_txn *txn,
+                          const struct mill_txn_holder *holder)
+{
+    int16_t error = holder_check(txn, holder);
+    env->fenced += error == MILL_KERR_PRODUCER_FENCED;
+#ifdef MILL_MUTANT_TXN_TWO_CHANGES
+    return error;
+#endif
+    return error == MILL_KERR_NONE && txn->changing ? (int16_t)MILL_KERR_CONCURRENT_TRANSACTIONS
+                                                    : error;
+}
+
+/* --- InitProducerId ----------------------------------------------------------------------------
+ */
+
+/* Whether a client that says who it was is the present holder, or was before ids were changed. */
+static bool init_holder_known(const struct mill_txn_values *now,
+                              const struct mill_txn_holder *holder)
+{
+    return holder->producer_id < 0 || now->producer_epoch < 0 ||
+           holder->producer_id == now->producer_id ||
+           (holder->producer_id == now->previous_producer_id &&
+            holder->producer_epoch >= MILL_TXN_EPOCH_MAX);
+}
+
+/* Another producer id, epoch 0. ret: enum mill_kerr. */
+static int16_t init_rotate(struct mill_txn_env *env, const struct mill_txn_holder *holder,
+                           struct mill_txn_values *next)
+{
+    int64_t id = -1;
+    if (env->producer_id(env->context, &id) < 0) {
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+    next->last_epoch = holder->producer_id >= 0 ? next->producer_epoch : (int16_t)-1;
+    next->previous_producer_id = next->producer_id;
+    next->producer_id = id;
+    next->producer_epoch = 0;
+    return MILL_KERR_NONE;
+}
+
+/* The epoch that the client gets. ret: enum mill_kerr. */
+static int16_t init_epoch(struct mill_txn_env *env, const struct mill_txn_holder *holder,
+                          struct mill_txn_values *next)
+{
+    bool said = holder->producer_id >= 0;
+    bool present =
+        !said || next->producer_epoch < 0 || holder->producer_epoch == next->producer_epoch;
+    if (next->producer_epoch < 0) {
+        return init_rotate(env, &(struct mill_txn_holder){.producer_id = -1}, next);
+    }
+    if (!present) {
+        /* It asks again: the answer to its first bump was lost. */
+        return holder->producer_epoch >= 0 && holder->producer_epoch == next->last_epoch
+                   ? (int16_t)MILL_KERR_NONE
+                   : (int16_t)MILL_KERR_PRODUCER_FENCED;
+    }
+    if (next->producer_epoch >= MILL_TXN_EPOCH_MAX) {
+        return init_rotate(env, holder, next);
+    }
+    next->last_epoch = said ? next->producer_epoch : (int16_t)-1;
+    next->producer_epoch++;
+    return MILL_KERR_NONE;
+}
+
+enum mill_txn_step mill_txn_init(struct mill_txn_env *env, struct mill_txn *txn, int32_t timeout_ms,
+                                 const struct mill_txn_holder *holder,
+                                 struct mill_txn_values *ret_next, int16_t *ret_error)
+{
+    if (timeout_ms <= 0 || timeout_ms > env->timeout_max_ms) {
+        return answer(MILL_KERR_INVALID_TRANSACTION_TIMEOUT, ret_error);
+    }
+    if (txn->changing) {
+        return answer(MILL_KERR_CONCURRENT_TRANSACTIONS, ret_error);
+    }
+    if (!init_holder_known(&txn->now, holder)) {
+        env->fenced++;
+        return answer(MILL_KERR_PRODUCER_FENCED, ret_error);
+    }
+    if (txn->now.state == MILL_TXN_ONGOING) {
+        return prepare(env, txn, false, true, ret_next)
+                   ? write_next(txn, MILL_KERR_CONCURRENT_TRANSACTIONS, ret_error)
+                   : answer(MILL_KERR_COORDINATOR_NOT_AVAILABLE, ret_error);
+    }
+    if (!is_over(txn->now.state)) {
+        return answer(MILL_KERR_CONCURRENT_TRANSACTIONS, ret_error);
+    }
+    struct mill_txn_values next = txn->now;
+    int16_t error = init_epoch(env, holder, &next);
+    if (error != MILL_KERR_NONE) {
+        env->fenced += error == MILL_KERR_PRODUCER_FENCED;
+        return answer(error, ret_error);
+    }
+    next.state = MILL_TXN_EMPTY;
+    next.timeout_ms = timeout_ms;
+    next.update_ms = env->now_ms;
+    next.start_ms = -1;
+    next.partitions = NULL;
+    *ret_next = next;
+    return write_next(txn, MILL_KERR_NONE, ret_error);
+}
+
+/* --- partitions --------------------------------------------------------------------------------
+ */
+
+static bool has_all(const struct mill_txn_set *set, const struct mill_txn_partition *added,
+                    uint32_t added_count)
+{
+    for (uint32_t i = 0; i < added_count; i++) {
+        if (!mill_txn_set_has(set, &added[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum mill_txn_step mill_txn_add(struct mill_txn_env *env, struct mill_txn *txn,
+                                const struct mill_txn_holder *holder,
+                                const struct mill_txn_partition *added, uint32_t added_count,
+                                struct mill_txn_values *ret_next, int16_t *ret_error)
+{
+    int16_t error = may_change(env, txn, holder);
+    if (error != MILL_KERR_NONE) {
+        return answer(error, ret_error);
+    }
+    if (mill_txn_prepared(txn) || txn->now.state == MILL_TXN_DEAD) {
+        return answer(MILL_KERR_CONCURRENT_TRANSACTIONS, ret_error);
+    }
+    bool ongoing = txn->now.state == MILL_TXN_ONGOING;
+    if (ongoing && has_all(txn->now.partitions, added, added_count)) {
+        return answer(MILL_KERR_NONE, ret_error);
+    }
+    struct mill_txn_values next = txn->now;
+    int rc =
+        mill_txn_set_join(ongoing ? next.partitions : NULL, added, added_count, &next.partitions);
+    bool full =
+        rc == -E2BIG || (rc == 0 && env->bytes + next.partitions->size_bytes > env->bytes_max);
+    if (rc < 0 || full) {
+        env->full += full;
+        if (rc == 0) {
+            free(next.partitions);
+        }
+        return answer(rc == -E2BIG ? (int16_t)MILL_KERR_POLICY_VIOLATION
+                                   : (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE,
+                      ret_error);
+    }
+    next.state = MILL_TXN_ONGOING;
+    next.start_ms = ongoing ? next.start_ms : env->now_ms;
+    next.update_ms = env->now_ms;
+    *ret_next = next;
+    return write_next(txn, MILL_KERR_NONE, ret_error);
+}
+
+int16_t mill_txn_verify(const struct mill_txn *txn, const struct mill_txn_holder *holder,
+                        const struct mill_txn_partition *partition)
+{
+    int16_t error = holder_check(txn, holder);
+    if (error != MILL_KERR_NONE) {
+        return error;
+    }
+#ifndef MILL_MUTANT_TXN_VERIFY_LATE
+    /* What is being ended gets no more records, also when the record of its end is not yet there.
+     */
+    if (mill_txn_prepared(txn) || txn->changing) {
+        return MILL_KERR_CONCURRENT_TRANSACTIONS;
+    }
+#endif
+    return txn->now.state == MILL_TXN_ONGOING && mill_txn_set_has(txn->now.partitions, partition)
+               ? (int16_t)MILL_KERR_NONE
+               : (int16_t)MILL_KERR_INVALID_TXN_STATE;
+}
+
+/* --- the end -----------------------------------------------------------------------------------
+ */
+
+enum mill_txn_step mill_txn_end(struct mill_txn_env *env, struct mill_txn *txn,
+                                const struct mill_txn_holder *holder, bool commit,
+                                struct mill_txn_values *ret_next, int16_t *ret_error)
+{
+    int16_t error = may_change(env, txn, holder);
+    if (error != MILL_KERR_NONE) {
+        return answer(error, ret_error);
+    }
+    switch (txn->now.state) {
+    case MILL_TXN_ONGOING:
+        return prepare(env, txn, commit, false, ret_next)
+                   ? write_next(txn, MILL_KERR_NONE, ret_error)
+                   : answer(MILL_KERR_COORDINATOR_NOT_AVAILABLE, ret_error);
+    case MILL_TXN_PREPARE_COMMIT:
+    case MILL_TXN_PREPARE_ABORT:
+        return answer(commit == (txn->now.state == MILL_TXN_PREPARE_COMMIT)
+                          ? (int16_t)MILL_KERR_CONCURRENT_TRANSACTIONS
+                          : (int16_t)MILL_KERR_INVALID_TXN_STATE,
+                      ret_error);
+    case MILL_TXN_COMPLETE_COMMIT:
+    case MILL_TXN_COMPLETE_ABORT:
+        return answer(commit == (txn->now.state == MILL_TXN_COMPLETE_COMMIT)
+                          ? (int16_t)MILL_KERR_NONE
+                          : (int16_t)MILL_KERR_INVALID_TXN_STATE,
+                      ret_error);
+    default:
+        return answer(MILL_KERR_INVALID_TXN_STATE, ret_error);
+    }
+}
+
+bool mill_txn_complete(const struct mill_txn_env *env, struct mill_txn *txn,
+                       struct mill_txn_values *ret_next)
+{
+    MILL_ASSERT(mill_txn_prepared(txn));
+    if (txn->changing) {
+        return false;
+    }
+    *ret_next = txn->now;
+    ret_next->state = txn->now.state == MILL_TXN_PREPARE_COMMIT ? MILL_TXN_COMPLETE_COMMIT
+                                                                : MILL_TXN_COMPLETE_ABORT;
+    ret_next->partitions = NULL;
+    ret_next->update_ms = env->now_ms;
+    txn->changing = true;
+    return true;
+}
+
+/* --- time --------------------------------------------------------------------------------------
+ */
+
+int64_t mill_txn_due_ms(const struct mill_txn *txn)
+{
+    return txn->now.state == MILL_TXN_ONGOING ? txn->now.start_ms + txn->now.timeout_ms : INT64_MAX;
+}
+
+bool mill_txn_time(struct mill_txn_env *env, struct mill_txn *txn, struct mill_txn_values *ret_next)
+{
+    if (txn->changing || mill_txn_due_ms(txn) > env->now_ms ||
+        !prepare(env, txn, false, true, ret_next)) {
+        return false;
+    }
+    env->timed_out++;
+    txn->changing = true;
+    return true;
+}
+
+bool mill_txn_expire(const struct mill_txn_env *env, struct mill_txn *txn,
+                     struct mill_txn_values *ret_next)
+{
+    if (txn->changing || !is_over(txn->now.state) ||
+        txn->now.update_ms > env->now_ms - env->expiration_ms) {
+        return false;
+    }
+    *ret_next = txn->now;
+    ret_next->state = MILL_TXN_DEAD;
+    ret_next->partitions = NULL;
+    txn->changing = true;
+    return true;
+}
+
+const char *mill_txn_state_name(enum mill_txn_state state)
+{
+    static const char *const names[MILL_TXN_STATE_COUNT] = {
+        "Empty",          "Ongoing",       "PrepareCommit", "PrepareAbort",
+        "CompleteCommit", "CompleteAbort", "Dead",
+    };
+    return (unsigned)state < MILL_TXN_STATE_COUNT ? names[state] : "Unknown";
+}
