@@ -78,13 +78,13 @@ static struct found coordinator_of(const struct find_fill *fill, const struct mi
         none.message = "unknown type of key";
         return none;
     }
-    const struct mill_topic *topic = mill_groups_topic(groups);
+    const struct mill_topic *topic = mill_shards_topic(&groups->shards);
     const char *id = mill_admin_text(fill->request, key, NULL);
     if (!topic || !fill->serves || !id || fill->request->head.listener >= listeners_count) {
         return none;
     }
     const struct mill_config_listener *listener = &listeners[fill->request->head.listener];
-    int32_t shard = mill_group_shard_of(id, topic->record->partitions_count);
+    int32_t shard = mill_shard_of(id, topic->record->partitions_count);
     uint32_t core =
         mill_owner_of(&topic->record->id, shard, mill_config_core_endpoints(groups->config));
     return (struct found){.node_id = mill_node_virtual(groups->controller->node_id, core),
@@ -150,7 +150,7 @@ void mill_find_coordinator_continue(struct mill_groups *groups, struct mill_admi
         mill_admin_close(request);
         return;
     }
-    const struct mill_topic *topic = mill_groups_topic(groups);
+    const struct mill_topic *topic = mill_shards_topic(&groups->shards);
     struct find_fill fill = {
         .groups = groups,
         .request = request,
@@ -172,7 +172,7 @@ void mill_find_coordinator(struct mill_groups *groups, struct mill_admin_request
         mill_admin_close(request);
         return;
     }
-    if (in.key_type == KEY_GROUP && !mill_groups_topic(groups)) {
+    if (in.key_type == KEY_GROUP && !mill_shards_topic(&groups->shards)) {
         topic_make(groups, request);
     }
 }
@@ -238,17 +238,19 @@ void mill_list_groups(struct mill_groups *groups, struct mill_admin_request *req
         return;
     }
     bool classic = filter_has(request, &in.types_filter, "classic");
-    for (uint32_t i = 0; classic && i < groups->shards_count; i++) {
-        for (const struct mill_group *group = groups->shards[i].first;
-             group && groups->shards[i].state == MILL_SHARD_READY; group = group->shard_next) {
+    for (uint32_t i = 0; classic && i < groups->shards.count; i++) {
+        for (const struct mill_group *group = groups->shards.items[i].first;
+             group && groups->shards.items[i].state == MILL_SHARD_READY;
+             group = group->shard_next) {
             if (filter_has(request, &in.states_filter, mill_group_state_name(group->state))) {
                 fill.found[count++] = group;
             }
         }
     }
     mill_list_groups_response_defaults(&out);
-    out.error_code = groups->loading_count > 0 ? (int16_t)MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS
-                                               : (int16_t)MILL_KERR_NONE;
+    out.error_code = groups->shards.loading_count > 0
+                         ? (int16_t)MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS
+                         : (int16_t)MILL_KERR_NONE;
     out.groups = (struct mill_warray){.count = count, .get = get_listed, .context = &fill};
     mill_admin_answer(request, encode_list, &out);
     free(fill.found);
@@ -343,7 +345,7 @@ void mill_describe_groups(struct mill_groups *groups, struct mill_admin_request 
             fill.groups = NULL;
             break;
         }
-        described->error = mill_groups_locate(groups, described->group_id);
+        described->error = mill_shards_locate(&groups->shards, described->group_id);
         if (described->error == MILL_KERR_NONE) {
             described->group = mill_groups_find(groups, described->group_id);
             described->error = described->group || version < 6
@@ -412,7 +414,7 @@ static void group_deleted(void *context, const struct mill_journal_result *resul
     struct deleted *item = context;
     struct mill_groups *groups = item->all->groups;
     struct mill_group *group = mill_groups_find(groups, item->group_id);
-    item->error = mill_groups_outcome(groups, item->shard, 0, result);
+    item->error = mill_shards_outcome(&groups->shards, item->shard, result);
     if (group && group->state == MILL_GROUP_DEAD) {
         if (item->error == MILL_KERR_NONE) {
             mill_groups_remove(groups, group);
@@ -425,7 +427,7 @@ static void group_deleted(void *context, const struct mill_journal_result *resul
 
 static void group_delete(struct mill_groups *groups, struct deleted *item)
 {
-    item->error = mill_groups_locate(groups, item->group_id);
+    item->error = mill_shards_locate(&groups->shards, item->group_id);
     if (item->error != MILL_KERR_NONE) {
         return;
     }

@@ -154,7 +154,7 @@ static int16_t join_check(struct mill_groups *groups, const char *group_id)
         groups->env.full++;
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
-    return mill_groups_locate(groups, group_id);
+    return mill_shards_locate(&groups->shards, group_id);
 }
 
 /* The request waits, unless the machine answered it at once. */
@@ -317,7 +317,7 @@ void mill_heartbeat(struct mill_groups *groups, struct mill_admin_request *reque
     const char *group_id = text_or_empty(request, &in.group_id);
     mill_heartbeat_response_defaults(&out);
     out.error_code = group_id[0] == '\0' ? (int16_t)MILL_KERR_INVALID_GROUP_ID
-                                         : mill_groups_locate(groups, group_id);
+                                         : mill_shards_locate(&groups->shards, group_id);
     if (out.error_code == MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS) {
         out.error_code = MILL_KERR_NONE; /* as in Kafka: the group may be there, go on */
     } else if (out.error_code == MILL_KERR_NONE) {
@@ -402,7 +402,7 @@ void mill_leave_group(struct mill_groups *groups, struct mill_admin_request *req
     const char *group_id = text_or_empty(request, &in.group_id);
     mill_leave_group_response_defaults(&out);
     out.error_code = group_id[0] == '\0' ? (int16_t)MILL_KERR_INVALID_GROUP_ID
-                                         : mill_groups_locate(groups, group_id);
+                                         : mill_shards_locate(&groups->shards, group_id);
     for (int32_t i = 0; out.error_code == MILL_KERR_NONE && i < count; i++) {
         struct mill_group *group = mill_groups_find(groups, group_id);
         members[i].error = group ? mill_group_leave(&groups->env, group, members[i].member_id,

@@ -150,7 +150,7 @@ static void commit_done(void *context, const struct mill_journal_result *result)
     struct change *change = context;
     struct mill_groups *groups = change->groups;
     struct mill_group *group = mill_groups_find(groups, change->group_id);
-    change->error = mill_groups_outcome(groups, change->shard, 0, result);
+    change->error = mill_shards_outcome(&groups->shards, change->shard, result);
     if (group && group->commits > 0) {
         group->commits--;
     } else {
@@ -216,7 +216,7 @@ static int16_t commit_group(struct change *change, const struct mill_offset_comm
     const char *member_id = pool_text(&change->pool, &in->member_id);
     const char *instance_id = pool_text(&change->pool, &in->group_instance_id);
     int32_t generation = in->generation_id_or_member_epoch;
-    int16_t error = mill_groups_locate(groups, change->group_id);
+    int16_t error = mill_shards_locate(&groups->shards, change->group_id);
     if (error != MILL_KERR_NONE) {
         return error;
     }
@@ -500,7 +500,7 @@ static bool fetch_begin(struct mill_groups *groups, struct mill_admin_request *r
     if (!ret->group_id) {
         return false;
     }
-    ret->error = mill_groups_locate(groups, ret->group_id);
+    ret->error = mill_shards_locate(&groups->shards, ret->group_id);
     if (ret->error == MILL_KERR_NONE) {
         ret->group = mill_groups_find(groups, ret->group_id);
         if (ret->group && ret->group->state == MILL_GROUP_DEAD) {
@@ -631,7 +631,7 @@ static void delete_done(void *context, const struct mill_journal_result *result)
     struct change *change = context;
     struct mill_groups *groups = change->groups;
     struct mill_group *group = mill_groups_find(groups, change->group_id);
-    change->error = mill_groups_outcome(groups, change->shard, 0, result);
+    change->error = mill_shards_outcome(&groups->shards, change->shard, result);
     if (group && group->commits > 0) {
         group->commits--;
     } else {
@@ -750,7 +750,7 @@ void mill_offset_delete(struct mill_groups *groups, struct mill_admin_request *r
         return;
     }
     struct mill_group *group = NULL;
-    change->error = mill_groups_locate(groups, change->group_id);
+    change->error = mill_shards_locate(&groups->shards, change->group_id);
     if (change->error == MILL_KERR_NONE) {
         group = mill_groups_find(groups, change->group_id);
         change->error = delete_check(change, group);

@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All groups; see groups.h. A shard is a partition of __consumer_offsets.
- *
- *   topic serves --> LOADING: read, apply, read ... up to the high watermark --> READY
- *                       ^                                                          |
- *                       +--------- an append ended with an unknown outcome --------+
- */
+/* All groups; see groups.h. A shard is a partition of __consumer_offsets. */
 #include "control/group/groups.h"
 
 #include <errno.h>
@@ -19,8 +14,6 @@
 enum {
     BUCKETS = 1 << 16, /* of groups; offsets have sixteen times as many */
     OFFSET_BUCKETS = 1 << 20,
-    LOAD_POOL_BYTES = 64 << 20, /* of one record */
-    LOADS_AT_ONCE = 16,
     TIMERS_PER_STEP = 1024,
     EXPIRE_BATCH = 256, /* offsets of one look, and tombstones of one append */
     EXPIRE_LOOKS_PER_STEP = 64,
@@ -29,35 +22,6 @@ enum {
 
 /* --- hashes ------------------------------------------------------------------------------------
  */
-
-/* Java's hash of a String, over UTF-16 units. */
-static int32_t java_hash(const char *text)
-{
-    uint32_t hash = 0;
-    for (const uint8_t *at = (const uint8_t *)text; *at;) {
-        uint32_t code = *at;
-        uint32_t more = code < 0x80 ? 0 : code < 0xe0 ? 1 : code < 0xf0 ? 2 : 3;
-        code &= more == 0 ? 0x7fu : 0x3fu >> more;
-        at++;
-        for (; more > 0 && (*at & 0xc0) == 0x80; more--) {
-            code = (code << 6) | (*at++ & 0x3fu);
-        }
-        if (code >= 0x10000) {
-            code -= 0x10000;
-            hash = hash * 31 + (0xd800 + (code >> 10));
-            code = 0xdc00 + (code & 0x3ff);
-        }
-        hash = hash * 31 + code;
-    }
-    return (int32_t)hash;
-}
-
-int32_t mill_group_shard_of(const char *group_id, uint32_t shards_count)
-{
-    int32_t hash = java_hash(group_id);
-    uint32_t positive = hash == INT32_MIN ? 0 : (uint32_t)(hash < 0 ? -hash : hash);
-    return shards_count > 0 ? (int32_t)(positive % shards_count) : 0;
-}
 
 static struct mill_group **bucket_of(const struct mill_groups *groups, const char *group_id)
 {
@@ -103,12 +67,12 @@ struct mill_group *mill_groups_make(struct mill_groups *groups, const char *grou
     struct mill_group **bucket = bucket_of(groups, group_id);
     group->next = *bucket;
     *bucket = group;
-    group->shard = mill_group_shard_of(group_id, groups->shards_count);
+    group->shard = mill_shard_of(group_id, groups->shards.count);
     group->state_ms = groups->env.now_ms;
-    struct mill_shard *shard = &groups->shards[group->shard];
+    struct mill_shard *shard = &groups->shards.items[group->shard];
     group->shard_next = shard->first;
-    if (shard->first) {
-        shard->first->shard_prev = group;
+    if (group->shard_next) {
+        group->shard_next->shard_prev = group;
     }
     shard->first = group;
     groups->groups_count++;
@@ -131,7 +95,7 @@ void mill_groups_remove(struct mill_groups *groups, struct mill_group *group)
     if (group->shard_prev) {
         group->shard_prev->shard_next = group->shard_next;
     } else {
-        groups->shards[group->shard].first = group->shard_next;
+        groups->shards.items[group->shard].first = group->shard_next;
     }
     if (group->shard_next) {
         group->shard_next->shard_prev = group->shard_prev;
@@ -266,81 +230,14 @@ struct mill_admin_request *mill_groups_answered(struct mill_groups *groups)
 /* --- the log -----------------------------------------------------------------------------------
  */
 
-struct mill_topic *mill_groups_topic(const struct mill_groups *groups)
-{
-    return mill_topics_by_name(&groups->controller->topics, MILL_OFFSETS_TOPIC,
-                               sizeof(MILL_OFFSETS_TOPIC) - 1);
-}
-
-int16_t mill_groups_locate(const struct mill_groups *groups, const char *group_id)
-{
-    if (groups->shards_count == 0) {
-        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
-    }
-    int32_t shard = mill_group_shard_of(group_id, groups->shards_count);
-    return groups->shards[shard].state == MILL_SHARD_READY
-               ? (int16_t)MILL_KERR_NONE
-               : (int16_t)MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS;
-}
-
 int16_t mill_groups_append(struct mill_groups *groups, int32_t shard,
                            const struct mill_journal_record *records, uint32_t records_count,
                            mill_journal_done done, void *context)
 {
-    const struct mill_topic *topic = mill_groups_topic(groups);
-    if (!topic || groups->shards[shard].state != MILL_SHARD_READY) {
-        return topic ? MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS : MILL_KERR_COORDINATOR_NOT_AVAILABLE;
-    }
-    int rc = mill_journal_append(groups->journal, topic->record, shard, records, records_count,
-                                 groups->env.now_ms, done, context);
-    return rc == 0           ? MILL_KERR_NONE
-           : rc == -EMSGSIZE ? MILL_KERR_INVALID_COMMIT_OFFSET_SIZE
-                             : MILL_KERR_COORDINATOR_NOT_AVAILABLE;
-}
-
-static void shard_read_on(struct mill_groups *groups, int32_t index)
-{
-    struct mill_shard *shard = &groups->shards[index];
-#ifdef MILL_MUTANT_GROUP_UNKNOWN_FORGOTTEN
-    return;
-#endif
-    if (shard->state == MILL_SHARD_READY) {
-        shard->state = MILL_SHARD_LOADING;
-        shard->again = true;
-        groups->loading_count++;
-    }
-}
-
-int16_t mill_groups_outcome(struct mill_groups *groups, int32_t shard, uint32_t records_count,
-                            const struct mill_journal_result *result)
-{
-    MILL_UNUSED(records_count);
-    switch (result->outcome) {
-    case MILL_JOURNAL_DONE:
-        /* While it reads on, what lies before this batch may not be in memory. */
-        if ((uint32_t)shard < groups->shards_count &&
-            groups->shards[shard].state == MILL_SHARD_READY) {
-            groups->shards[shard].next_offset =
-                MILL_MAX(groups->shards[shard].next_offset, result->next_offset);
-        }
-        return MILL_KERR_NONE;
-    case MILL_JOURNAL_UNKNOWN:
-        if ((uint32_t)shard < groups->shards_count) {
-            shard_read_on(groups, shard);
-        }
-        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
-    case MILL_JOURNAL_REFUSED:
-        break;
-    }
-    switch (result->error) {
-    case MILL_KERR_MESSAGE_TOO_LARGE:
-    case MILL_KERR_RECORD_LIST_TOO_LARGE:
-        return MILL_KERR_UNKNOWN_SERVER_ERROR;
-    case MILL_KERR_NOT_LEADER_OR_FOLLOWER:
-        return MILL_KERR_NOT_COORDINATOR;
-    default:
-        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
-    }
+    int16_t error = mill_shards_append(&groups->shards, shard, records, records_count,
+                                       groups->env.now_ms, done, context);
+    return error == MILL_KERR_MESSAGE_TOO_LARGE ? (int16_t)MILL_KERR_INVALID_COMMIT_OFFSET_SIZE
+                                                : error;
 }
 
 /* --- storing a group's record ------------------------------------------------------------------
@@ -360,7 +257,7 @@ static void group_stored(void *context, const struct mill_journal_result *result
 {
     struct stored *stored = context;
     struct mill_groups *groups = stored->groups;
-    int16_t error = mill_groups_outcome(groups, stored->shard, 1, result);
+    int16_t error = mill_shards_outcome(&groups->shards, stored->shard, result);
     struct mill_group *group = mill_groups_find(groups, stored->group_id);
     if (group && stored->why == MILL_GROUP_STORE_SYNC) {
         mill_group_synced(&groups->env, group, stored->generation, error);
@@ -375,7 +272,7 @@ static int16_t group_store(void *context, struct mill_group *group, enum mill_gr
                            struct mill_group_member *member, bool skip)
 {
     struct mill_groups *groups = context;
-    struct mill_pool pool = {.limit_bytes = LOAD_POOL_BYTES};
+    struct mill_pool pool = {.limit_bytes = MILL_SHARDS_POOL_BYTES};
     struct mill_journal_record record = {0};
     uint32_t value_bytes = 0;
     int16_t error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
@@ -424,7 +321,7 @@ static void group_buried(void *context, const struct mill_journal_result *result
     if (buried->done) {
         buried->done(buried->context, result);
     } else {
-        (void)mill_groups_outcome(buried->groups, buried->shard, 0, result);
+        (void)mill_shards_outcome(&buried->groups->shards, buried->shard, result);
     }
     free(buried);
 }
@@ -433,7 +330,7 @@ int16_t mill_groups_bury(struct mill_groups *groups, struct mill_group *group,
                          struct mill_group_offset *const *offsets, uint32_t offsets_count,
                          bool group_too, mill_journal_done done, void *context)
 {
-    struct mill_pool pool = {.limit_bytes = LOAD_POOL_BYTES};
+    struct mill_pool pool = {.limit_bytes = MILL_SHARDS_POOL_BYTES};
     uint32_t count = offsets_count + (group_too ? 1 : 0);
     struct mill_journal_record *records = mill_pool_take(&pool, count * sizeof(*records));
     struct buried *buried = calloc(1, sizeof(*buried));
@@ -461,14 +358,8 @@ int16_t mill_groups_bury(struct mill_groups *groups, struct mill_group *group,
 /* --- loading -----------------------------------------------------------------------------------
  */
 
-struct loading {
-    struct mill_groups *groups;
-    uint64_t topic_generation;
-    int32_t shard;
-    struct mill_pool pool;
-};
-
-static void apply_group(struct mill_groups *groups, const struct mill_group_record *record)
+/* ret: false when the record was of no use, or not wholly. */
+static bool apply_group(struct mill_groups *groups, const struct mill_group_record *record)
 {
     struct mill_group *group = mill_groups_find(groups, record->group);
     if (record->tombstone) {
@@ -478,33 +369,31 @@ static void apply_group(struct mill_groups *groups, const struct mill_group_reco
                 mill_groups_remove(groups, group);
             }
         }
-        return;
+        return true;
     }
     group = mill_groups_make(groups, record->group);
     if (!group) {
-        groups->records_bad++;
-        return;
+        return false;
     }
     mill_group_clear_members(&groups->env, group);
     group->generation = record->generation;
     group->state_ms = record->state_ms >= 0 ? record->state_ms : groups->env.now_ms;
     const char *type = record->protocol_type[0] != '\0' ? record->protocol_type : NULL;
-    if (mill_group_set_text(&group->protocol_type, type) < 0 ||
-        mill_group_set_text(&group->protocol, record->protocol) < 0) {
-        groups->records_bad++;
-    }
+    bool whole = mill_group_set_text(&group->protocol_type, type) == 0 &&
+                 mill_group_set_text(&group->protocol, record->protocol) == 0;
     for (uint32_t i = 0; i < record->members_count; i++) {
         const struct mill_group_value_member *member = &record->members[i];
         struct mill_group_member *made =
             mill_group_restore_member(&groups->env, group, &member->join, &member->assignment);
-        groups->records_bad += made ? 0 : 1;
+        whole = whole && made;
         if (made && record->leader && strcmp(made->id, record->leader) == 0) {
             group->leader = made;
         }
     }
+    return whole;
 }
 
-static void apply_offset(struct mill_groups *groups, const struct mill_group_record *record)
+static bool apply_offset(struct mill_groups *groups, const struct mill_group_record *record)
 {
     struct mill_group *group = record->tombstone ? mill_groups_find(groups, record->group)
                                                  : mill_groups_make(groups, record->group);
@@ -514,153 +403,51 @@ static void apply_offset(struct mill_groups *groups, const struct mill_group_rec
         if (offset) {
             mill_groups_offset_remove(groups, offset);
         }
-        return;
+        return true;
     }
-    if (!group ||
-        !mill_groups_offset_set(groups, group, record->topic, record->partition, &record->value)) {
-        groups->records_bad++;
-    }
+    return group &&
+           mill_groups_offset_set(groups, group, record->topic, record->partition, &record->value);
 }
 
-static void load_visit(void *context, int64_t offset, int64_t timestamp_ms,
-                       const struct mill_record *record)
+static bool load_record(void *context, int32_t shard, bool again, const struct mill_record *record,
+                        struct mill_pool *pool)
 {
-    struct loading *loading = context;
-    struct mill_groups *groups = loading->groups;
+    struct mill_groups *groups = context;
     struct mill_group_record read;
-    MILL_UNUSED(offset);
-    MILL_UNUSED(timestamp_ms);
-    if (mill_group_record_read(record, &loading->pool, &read) < 0) {
-        groups->records_bad++;
-    } else if (read.kind != MILL_GROUP_RECORD_OTHER &&
-               mill_group_shard_of(read.group, groups->shards_count) != loading->shard) {
-        groups->records_bad++; /* of a time with fewer partitions: another one has the group now */
-    } else if (read.kind == MILL_GROUP_RECORD_OFFSET) {
-        apply_offset(groups, &read);
-    } else if (read.kind == MILL_GROUP_RECORD_GROUP && !groups->shards[loading->shard].again) {
-        apply_group(groups, &read); /* else: what is in memory is newer than any record */
+    if (mill_group_record_read(record, pool, &read) < 0) {
+        return false;
     }
-    mill_pool_clear(&loading->pool);
+    if (read.kind != MILL_GROUP_RECORD_OTHER &&
+        mill_shard_of(read.group, groups->shards.count) != shard) {
+        return false; /* of a time with fewer partitions: another one has the group now */
+    }
+    if (read.kind == MILL_GROUP_RECORD_OFFSET) {
+        return apply_offset(groups, &read);
+    }
+    /* Again: what is in memory of a group is newer than any record. */
+    return read.kind != MILL_GROUP_RECORD_GROUP || again || apply_group(groups, &read);
 }
 
-static void shard_ready(struct mill_groups *groups, struct mill_shard *shard)
+static void load_ready(void *context, int32_t shard, bool again)
 {
+    struct mill_groups *groups = context;
     struct mill_group *next = NULL;
-    for (struct mill_group *group = shard->first; group && !shard->again; group = next) {
+    for (struct mill_group *group = groups->shards.items[shard].first; group && !again;
+         group = next) {
         next = group->shard_next;
         mill_group_resume(&groups->env, group);
     }
-    shard->state = MILL_SHARD_READY;
-    shard->again = false;
-    groups->loading_count--;
-    groups->loads++;
 }
 
-static void load_done(void *context, const struct mill_journal_read *read)
+static void load_drop(void *context, int32_t shard)
 {
-    struct loading *loading = context;
-    struct mill_groups *groups = loading->groups;
-    if (loading->topic_generation != groups->topic_generation) {
-        free(loading);
-        return; /* of a topic that is gone */
-    }
-    struct mill_shard *shard = &groups->shards[loading->shard];
-    shard->reading = false;
-    if (read->outcome != MILL_JOURNAL_DONE) {
-        shard->ask_start = read->error == MILL_KERR_OFFSET_OUT_OF_RANGE;
-    } else if (shard->ask_start) {
-        shard->ask_start = false;
-        shard->next_offset = read->log_start;
-    } else {
-        uint32_t skipped = 0;
-        int64_t next = mill_journal_walk(read->records, read->records_bytes, shard->next_offset,
-                                         load_visit, loading, &skipped);
-        groups->records_bad += skipped;
-        /* Nothing up to the end: compaction took the last records. */
-        bool nothing = next == shard->next_offset;
-        shard->next_offset = nothing ? MILL_MAX(next, read->high_watermark) : next;
-        if (shard->next_offset >= read->high_watermark) {
-            shard_ready(groups, shard);
-        }
-    }
-    mill_pool_clear(&loading->pool);
-    free(loading);
-}
-
-static void shards_load(struct mill_groups *groups, const struct mill_topic *topic)
-{
-    uint32_t reading = 0;
-    for (uint32_t i = 0; i < groups->shards_count && reading < LOADS_AT_ONCE; i++) {
-        struct mill_shard *shard = &groups->shards[i];
-        reading += shard->reading;
-        if (shard->state != MILL_SHARD_LOADING || shard->reading ||
-            topic->states[i] != MILL_PARTITION_SERVING) {
-            continue;
-        }
-        struct loading *loading = calloc(1, sizeof(*loading));
-        if (!loading) {
-            return;
-        }
-        *loading = (struct loading){.groups = groups,
-                                    .topic_generation = groups->topic_generation,
-                                    .shard = (int32_t)i,
-                                    .pool = {.limit_bytes = LOAD_POOL_BYTES}};
-        int64_t from = shard->ask_start ? -1 : shard->next_offset;
-        if (mill_journal_read(groups->journal, topic->record, (int32_t)i, from, load_done,
-                              loading) < 0) {
-            free(loading);
-            return;
-        }
-        shard->reading = true;
-        reading++;
-    }
-}
-
-/* Forgets everything: the topic is gone, or is another one now. */
-static void shards_drop(struct mill_groups *groups)
-{
-    for (uint32_t i = 0; i < groups->shards_count; i++) {
-        while (groups->shards[i].first) {
-            struct mill_group *group = groups->shards[i].first;
-            mill_group_release(&groups->env, group, MILL_KERR_NOT_COORDINATOR);
-            mill_groups_remove(groups, group);
-        }
-    }
+    struct mill_groups *groups = context;
     groups->expiry = (struct mill_expiry){0};
-    free(groups->shards);
-    groups->shards = NULL;
-    groups->shards_count = 0;
-    groups->loading_count = 0;
-    groups->topic_id = (struct mill_uuid){{0}};
-    groups->topic_generation++;
-}
-
-/* Keeps the shards in step with the topic. ret: the topic, NULL none. */
-static const struct mill_topic *topic_follow(struct mill_groups *groups)
-{
-    const struct mill_topic *topic = mill_groups_topic(groups);
-    bool same =
-        topic ? mill_uuid_equal(&topic->record->id, &groups->topic_id) : groups->shards_count == 0;
-    if (same) {
-        return topic;
+    while (groups->shards.items[shard].first) {
+        struct mill_group *group = groups->shards.items[shard].first;
+        mill_group_release(&groups->env, group, MILL_KERR_NOT_COORDINATOR);
+        mill_groups_remove(groups, group);
     }
-    shards_drop(groups);
-    if (topic) {
-        groups->shards = calloc(topic->record->partitions_count, sizeof(*groups->shards));
-        if (!groups->shards) {
-            return NULL;
-        }
-        groups->shards_count = topic->record->partitions_count;
-        groups->loading_count = groups->shards_count;
-#ifdef MILL_MUTANT_GROUP_UNLOADED
-        for (uint32_t i = 0; i < groups->shards_count; i++) {
-            groups->shards[i].state = MILL_SHARD_READY;
-        }
-        groups->loading_count = 0;
-#endif
-        groups->topic_id = topic->record->id;
-    }
-    return topic;
 }
 
 /* --- expiry ------------------------------------------------------------------------------------
@@ -766,9 +553,9 @@ static void group_expire(struct mill_groups *groups, struct mill_group *group)
 static void expiry_begin(struct mill_groups *groups)
 {
     groups->expiry.again = groups->expiry.runs;
-    if (!groups->expiry.runs && groups->shards_count > 0) {
+    if (!groups->expiry.runs && groups->shards.count > 0) {
         groups->expiry = (struct mill_expiry){.runs = true};
-        expiry_enter(groups, groups->shards[0].first);
+        expiry_enter(groups, groups->shards.items[0].first);
     }
 }
 
@@ -777,11 +564,11 @@ static void expiry_step(struct mill_groups *groups)
 {
     struct mill_expiry *expiry = &groups->expiry;
     for (uint32_t i = 0; i < EXPIRE_LOOKS_PER_STEP && expiry->runs; i++) {
-        bool ready = groups->shards[expiry->shard].state == MILL_SHARD_READY;
+        bool ready = groups->shards.items[expiry->shard].state == MILL_SHARD_READY;
         if (expiry->group && ready) {
             group_expire(groups, expiry->group);
-        } else if (++expiry->shard < groups->shards_count) {
-            expiry_enter(groups, groups->shards[expiry->shard].first);
+        } else if (++expiry->shard < groups->shards.count) {
+            expiry_enter(groups, groups->shards.items[expiry->shard].first);
         } else {
             expiry->runs = false;
         }
@@ -821,16 +608,13 @@ uint64_t mill_groups_step(struct mill_groups *groups, const struct mill_now *now
 {
     groups->env.now_ns = now->mono_ns;
     groups->env.now_ms = now->wall_ms;
-    const struct mill_topic *topic = topic_follow(groups);
-    if (topic && groups->loading_count > 0) {
-        shards_load(groups, topic);
-    }
+    bool loading = mill_shards_step(&groups->shards);
     timers_run(groups);
     if (groups->check_due_ns == 0) {
         groups->check_due_ns = now->mono_ns + (uint64_t)groups->check_interval_ms * MILL_NS_PER_MS;
     }
     uint64_t deleted = groups->controller->counters.topics_deleted;
-    bool topics_gone = deleted != groups->topics_deleted && groups->loading_count == 0;
+    bool topics_gone = deleted != groups->topics_deleted && groups->shards.loading_count == 0;
     if (now->mono_ns >= groups->check_due_ns || topics_gone) {
         groups->topics_deleted = deleted; /* a topic of the same name begins without offsets */
         groups->check_due_ns = now->mono_ns + (uint64_t)groups->check_interval_ms * MILL_NS_PER_MS;
@@ -842,7 +626,7 @@ uint64_t mill_groups_step(struct mill_groups *groups, const struct mill_now *now
     if (first) {
         next_ns = MILL_MIN(next_ns, first->at_ns);
     }
-    if (topic && groups->loading_count > 0) {
+    if (loading) {
         next_ns = MILL_MIN(next_ns, now->mono_ns + RETRY_NS);
     }
     return groups->answered || groups->expiry.runs ? now->mono_ns : next_ns;
@@ -850,8 +634,9 @@ uint64_t mill_groups_step(struct mill_groups *groups, const struct mill_now *now
 
 void mill_groups_attach(struct mill_groups *groups)
 {
-    for (uint32_t i = 0; i < groups->shards_count; i++) {
-        for (struct mill_group *group = groups->shards[i].first; group; group = group->shard_next) {
+    for (uint32_t i = 0; i < groups->shards.count; i++) {
+        for (struct mill_group *group = groups->shards.items[i].first; group;
+             group = group->shard_next) {
             /* The clients are gone with their connections; answers are dropped by their cores. */
             mill_group_release(&groups->env, group, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
         }
@@ -877,6 +662,8 @@ int mill_groups_open(struct mill_groups *groups, struct mill_controller *control
         .random = random_bytes,
         .timer = group_timer,
     };
+    static const struct mill_shards_calls load_calls = {
+        .record = load_record, .ready = load_ready, .drop = load_drop};
     const struct mill_config *config = controller->config;
     *groups = (struct mill_groups){
         .env = {.calls = &calls,
@@ -889,13 +676,16 @@ int mill_groups_open(struct mill_groups *groups, struct mill_controller *control
                 .size_max = mill_config_int(config, MILL_KEY_GROUP_MAX_SIZE),
                 .bytes_max = MILL_GROUP_BYTES_MAX},
         .controller = controller,
-        .journal = journal,
         .config = config,
         .commit_timeout_ms = mill_config_int(config, MILL_KEY_OFFSETS_COMMIT_TIMEOUT_MS),
         .retention_ms = mill_config_int(config, MILL_KEY_OFFSETS_RETENTION_MINUTES) * 60000,
         .check_interval_ms = mill_config_int(config, MILL_KEY_OFFSETS_RETENTION_CHECK_INTERVAL_MS),
         .metadata_bytes_max = mill_config_int(config, MILL_KEY_OFFSET_METADATA_MAX_BYTES),
-        .topic_generation = 1,
+        .shards = {.calls = &load_calls,
+                   .context = groups,
+                   .journal = journal,
+                   .topics = &controller->topics,
+                   .topic_name = MILL_OFFSETS_TOPIC},
     };
     groups->env.context = groups;
     groups->answered_last = &groups->answered;
@@ -913,7 +703,7 @@ int mill_groups_open(struct mill_groups *groups, struct mill_controller *control
 void mill_groups_close(struct mill_groups *groups)
 {
     if (groups->buckets) {
-        shards_drop(groups);
+        mill_shards_drop(&groups->shards);
     }
     struct mill_admin_request *request = NULL;
     while (groups->controller && (request = mill_groups_answered(groups)) != NULL) {
@@ -939,8 +729,8 @@ void mill_groups_publish(const struct mill_groups *groups, struct mill_shared_co
     mill_counter_set(&shared->group_commits_failed, groups->commits_failed);
     mill_counter_set(&shared->group_offsets_expired, groups->offsets_expired);
     mill_counter_set(&shared->group_full, groups->env.full);
-    mill_counter_set(&shared->group_loads, groups->loads);
-    mill_counter_set(&shared->group_records_bad, groups->records_bad);
+    mill_counter_set(&shared->group_loads, groups->shards.loads);
+    mill_counter_set(&shared->group_records_bad, groups->shards.records_bad);
 }
 
 /* --- dispatch ----------------------------------------------------------------------------------

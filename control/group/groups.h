@@ -13,7 +13,7 @@
 #include "control/admin/request.h"
 #include "control/group/group.h"
 #include "control/group/records.h"
-#include "control/journal/journal.h"
+#include "control/journal/shards.h"
 #include "ipc/counters.h"
 
 enum {
@@ -38,21 +38,6 @@ struct mill_group_offset {
     char topic[];
 };
 
-enum mill_shard_state {
-    MILL_SHARD_LOADING,
-    MILL_SHARD_READY,
-};
-
-/* A partition of __consumer_offsets. */
-struct mill_shard {
-    enum mill_shard_state state;
-    bool reading;
-    bool again;          /* loaded before: only what was appended since is read */
-    bool ask_start;      /* its log does not begin at next_offset */
-    int64_t next_offset; /* all before is in memory */
-    struct mill_group *first;
-};
-
 /* A look at all offsets and groups for what is expired, some of them each turn. */
 struct mill_expiry {
     bool runs;
@@ -65,7 +50,6 @@ struct mill_expiry {
 struct mill_groups {
     struct mill_group_env env;
     struct mill_controller *controller;
-    struct mill_journal *journal;
     const struct mill_config *config;
     int64_t commit_timeout_ms;
     int64_t retention_ms;
@@ -77,11 +61,7 @@ struct mill_groups {
     uint32_t groups_count;
     uint32_t offsets_count;
     struct mill_heap timers;
-    struct mill_uuid topic_id; /* of __consumer_offsets as the shards know it */
-    struct mill_shard *shards;
-    uint32_t shards_count;
-    uint32_t loading_count;
-    uint64_t topic_generation; /* reading: shard contexts of an older topic are void */
+    struct mill_shards shards; /* of __consumer_offsets */
     struct mill_expiry expiry;
     uint64_t check_due_ns;
     uint64_t topics_deleted; /* the controller's count as it was looked at last */
@@ -92,8 +72,6 @@ struct mill_groups {
     uint64_t commits;
     uint64_t commits_failed;
     uint64_t offsets_expired;
-    uint64_t loads;
-    uint64_t records_bad;
 };
 
 /* ret: 0, -ENOMEM. */
@@ -122,10 +100,6 @@ void mill_find_coordinator_continue(struct mill_groups *groups, struct mill_admi
 
 /* --- for the files of this folder ------------------------------------------------------------ */
 
-/* The partition that a group's records go to. */
-int32_t mill_group_shard_of(const char *group_id, uint32_t shards_count);
-/* Whether this coordinator serves the group now. ret: enum mill_kerr. */
-int16_t mill_groups_locate(const struct mill_groups *groups, const char *group_id);
 struct mill_group *mill_groups_find(const struct mill_groups *groups, const char *group_id);
 /* Finds or makes. ret: NULL at a limit (counted), or no memory. */
 struct mill_group *mill_groups_make(struct mill_groups *groups, const char *group_id);
@@ -147,9 +121,6 @@ bool mill_group_subscribes(const struct mill_group *group, const char *topic, bo
 int16_t mill_groups_append(struct mill_groups *groups, int32_t shard,
                            const struct mill_journal_record *records, uint32_t records_count,
                            mill_journal_done done, void *context);
-/* What a result of the journal means to a client; an unknown outcome makes the shard read on. */
-int16_t mill_groups_outcome(struct mill_groups *groups, int32_t shard, uint32_t records_count,
-                            const struct mill_journal_result *result);
 /* Hands a taken request back: it is answered. */
 void mill_groups_give(struct mill_groups *groups, struct mill_admin_request *request);
 /* Takes a request that waits: its frame is not needed any more. */
@@ -158,9 +129,6 @@ void mill_groups_take(struct mill_admin_request *request);
 int16_t mill_groups_bury(struct mill_groups *groups, struct mill_group *group,
                          struct mill_group_offset *const *offsets, uint32_t offsets_count,
                          bool group_too, mill_journal_done done, void *context);
-/* The topic __consumer_offsets, NULL while there is none. */
-struct mill_topic *mill_groups_topic(const struct mill_groups *groups);
-
 /* api_members.c, api_offsets.c, api_groups.c */
 void mill_join_group(struct mill_groups *groups, struct mill_admin_request *request,
                      struct mill_cursor *at);

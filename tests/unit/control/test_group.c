@@ -385,16 +385,16 @@ static void test_unknown_outcome_is_read_from_its_own_offset(void **state)
 {
     MILL_UNUSED(state);
     struct mill_shard shard = {.state = MILL_SHARD_READY, .next_offset = 100};
-    struct mill_groups groups = {.shards = &shard, .shards_count = 1};
+    struct mill_shards shards = {.items = &shard, .count = 1};
     const struct mill_journal_result unknown = {.outcome = MILL_JOURNAL_UNKNOWN};
     const struct mill_journal_result done = {.outcome = MILL_JOURNAL_DONE, .next_offset = 102};
-    assert_int_equal(mill_groups_outcome(&groups, 0, 1, &unknown),
+    assert_int_equal(mill_shards_outcome(&shards, 0, &unknown),
                      MILL_KERR_COORDINATOR_NOT_AVAILABLE);
     assert_int_equal(shard.state, MILL_SHARD_LOADING);
-    assert_int_equal(mill_groups_outcome(&groups, 0, 1, &done), MILL_KERR_NONE);
+    assert_int_equal(mill_shards_outcome(&shards, 0, &done), MILL_KERR_NONE);
     assert_int_equal(shard.next_offset, 100);
     shard.state = MILL_SHARD_READY;
-    assert_int_equal(mill_groups_outcome(&groups, 0, 1, &done), MILL_KERR_NONE);
+    assert_int_equal(mill_shards_outcome(&shards, 0, &done), MILL_KERR_NONE);
     assert_int_equal(shard.next_offset, 102);
 }
 
@@ -463,11 +463,11 @@ static void test_expiry_is_shared_out_over_turns(void **state)
     mill_topics_link(&controller.topics, topic);
     assert_int_equal(mill_groups_open(&groups, &controller, NULL), 0);
     mill_groups_step(&groups, &now);
-    assert_int_equal(groups.shards_count, SHARDS);
+    assert_int_equal(groups.shards.count, SHARDS);
     for (uint32_t i = 0; i < SHARDS; i++) {
-        groups.shards[i].state = MILL_SHARD_READY;
+        groups.shards.items[i].state = MILL_SHARD_READY;
     }
-    groups.loading_count = 0;
+    groups.shards.loading_count = 0;
     for (uint32_t i = 0; i < GROUPS; i++) {
         char id[16];
         snprintf(id, sizeof(id), "group-%u", i);
