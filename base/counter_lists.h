@@ -206,6 +206,7 @@
     X(journal_appends, "appends to internal partitions asked for")                                 \
     X(journal_requests, "requests that carried them")                                              \
     X(journal_reads, "reads of internal partitions")                                               \
+    X(journal_marks, "markers of transactions sent to cores")                                      \
     X(journal_refused, "batches that were not appended")                                           \
     X(journal_unknown, "batches of which nobody knows whether they are in the log")                \
     X(journal_timeouts, "requests that a core did not answer in time")                             \

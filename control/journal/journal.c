@@ -3,8 +3,8 @@
  *
  *   append --> partition: [batch][batch]...      at most one of them on its way
  *                 |  listed once at its core
- *   core:  waiting partitions, waiting reads --> one request at a time --> stream_in
- *                                       outcome <-- one answer           <-- stream_out
+ *   core:  waiting partitions, reads, marks --> one request at a time --> stream_in
+ *                                      outcome <-- one answer           <-- stream_out
  */
 #include "control/journal/journal.h"
 
@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "control/journal/marks.h"
 #include "ipc/nodes.h"
 #include "protocol/errors.h"
 #include "protocol/messages.h"
@@ -78,6 +79,8 @@ enum busy {
     IDLE,
     APPENDING,
     READING,
+    MARKING,
+    BUSY_COUNT,
 };
 
 struct core {
@@ -89,7 +92,7 @@ struct core {
     uint64_t tx_pos_bytes;
     uint64_t rx_pos_bytes;
     enum busy busy;
-    bool read_next; /* reads and appends take turns */
+    enum busy last; /* appends, reads and marks take turns */
     int32_t correlation;
     uint64_t deadline_ns;
     uint8_t *request; /* under way */
@@ -106,6 +109,10 @@ struct core {
     struct read *reads;
     struct read **reads_last;
     struct read *reading;
+    struct mill_mark *marks;
+    struct mill_mark **marks_last;
+    uint32_t marking_count;
+    struct mill_mark *marking[MILL_MARKS_FLIGHT_MAX];
 };
 
 struct mill_journal {
@@ -117,6 +124,7 @@ struct mill_journal {
     uint64_t dataplane;
     uint64_t queued_bytes;
     uint32_t reads_count;
+    uint32_t marks_count;
     struct partition *partitions;
     struct mill_journal_counters counters;
     uint32_t cores_count;
@@ -145,6 +153,7 @@ struct mill_journal *mill_journal_open(struct mill_ipc_segment *segment, uint64_
     for (uint32_t i = 0; i < journal->cores_count; i++) {
         journal->cores[i].waiting_last = &journal->cores[i].waiting;
         journal->cores[i].reads_last = &journal->cores[i].reads;
+        journal->cores[i].marks_last = &journal->cores[i].marks;
     }
     return journal;
 }
@@ -206,6 +215,28 @@ static void read_end(struct mill_journal *journal, struct read *read, int16_t er
     free(read);
 }
 
+static void mark_end(struct mill_journal *journal, struct mill_mark *mark,
+                     enum mill_journal_outcome outcome, int16_t error)
+{
+    const struct mill_journal_result result = {.outcome = outcome, .error = error};
+    journal->marks_count--;
+    mark->done(mark->context, &result);
+    free(mark);
+}
+
+static void marks_lost(struct mill_journal *journal, struct mill_mark *const *marking,
+                       uint32_t marking_count, struct mill_mark *waiting)
+{
+    for (uint32_t i = 0; i < marking_count; i++) {
+        mark_end(journal, marking[i], MILL_JOURNAL_UNKNOWN, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+    }
+    while (waiting) {
+        struct mill_mark *mark = waiting;
+        waiting = mark->next;
+        mark_end(journal, mark, MILL_JOURNAL_REFUSED, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+    }
+}
+
 static struct batch *last_of(const struct partition *partition)
 {
     return partition->first
@@ -246,7 +277,11 @@ static void core_lost(struct mill_journal *journal, struct core *core)
     struct partition *waiting = core->waiting;
     struct read *reads = core->reads;
     struct read *reading = core->reading;
+    struct mill_mark *marks = core->marks;
+    struct mill_mark *marking[MILL_MARKS_FLIGHT_MAX];
+    uint32_t marking_count = core->marking_count;
     uint32_t flight_count = core->flight_count;
+    memcpy(marking, core->marking, marking_count * sizeof(marking[0]));
     core->stream_id = 0;
     core->busy = IDLE;
     core->waiting = NULL;
@@ -255,6 +290,9 @@ static void core_lost(struct mill_journal *journal, struct core *core)
     core->reads = NULL;
     core->reads_last = &core->reads;
     core->reading = NULL;
+    core->marks = NULL;
+    core->marks_last = &core->marks;
+    core->marking_count = 0;
     core->flight_count = 0;
     for (uint32_t i = 0; i < flight_count; i++) {
         partition_lost(journal, core->flight[i], true);
@@ -272,6 +310,7 @@ static void core_lost(struct mill_journal *journal, struct core *core)
         reads = read->next;
         read_end(journal, read, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
     }
+    marks_lost(journal, marking, marking_count, marks);
 }
 
 void mill_journal_attach(struct mill_journal *journal, uint64_t dataplane)
@@ -506,6 +545,38 @@ int mill_journal_read(struct mill_journal *journal, const struct mill_map_topic 
     return 0;
 }
 
+int mill_journal_mark(struct mill_journal *journal, const struct mill_map_topic *topic,
+                      int32_t index, const struct mill_journal_marker *marker,
+                      mill_journal_done done, void *context)
+{
+    if (journal->dataplane == 0) {
+        return -ENOTCONN;
+    }
+    bool full = journal->marks_count >= MILL_JOURNAL_MARKS_MAX;
+#ifdef MILL_MUTANT_JOURNAL_MARKS_UNBOUNDED
+    full = false;
+#endif
+    if (full) {
+        journal->counters.journal_full++;
+        return -ENOBUFS;
+    }
+    struct mill_mark *mark = calloc(1, sizeof(*mark));
+    if (!mark) {
+        return -ENOMEM;
+    }
+    struct core *core = &journal->cores[mill_owner_of(&topic->id, index, journal->cores_count)];
+    mark->marker = *marker;
+    mark->index = index;
+    mark->done = done;
+    mark->context = context;
+    memcpy(mark->topic, topic->name, sizeof(mark->topic) - 1);
+    *core->marks_last = mark;
+    core->marks_last = &mark->next;
+    journal->marks_count++;
+    journal->counters.journal_marks++;
+    return 0;
+}
+
 /* --- requests ----------------------------------------------------------------------------------
  */
 
@@ -592,15 +663,17 @@ static void get_start_topic(const void *context, int32_t index, void *ret_elemen
 static int16_t key_of(const struct core *core)
 {
     return core->busy == APPENDING     ? MILL_API_KEY_PRODUCE
+           : core->busy == MARKING     ? MILL_API_KEY_WRITE_TXN_MARKERS
            : core->reading->offset < 0 ? MILL_API_KEY_LIST_OFFSETS
                                        : MILL_API_KEY_FETCH;
 }
 
 static int16_t version_of(int16_t key)
 {
-    return key == MILL_API_KEY_PRODUCE ? PRODUCE_VERSION
-           : key == MILL_API_KEY_FETCH ? FETCH_VERSION
-                                       : LIST_OFFSETS_VERSION;
+    return key == MILL_API_KEY_PRODUCE             ? PRODUCE_VERSION
+           : key == MILL_API_KEY_WRITE_TXN_MARKERS ? MILL_MARKS_VERSION
+           : key == MILL_API_KEY_FETCH             ? FETCH_VERSION
+                                                   : LIST_OFFSETS_VERSION;
 }
 
 static int encode_request(struct mill_journal *journal, struct core *core, struct mill_writer *to)
@@ -614,6 +687,9 @@ static int encode_request(struct mill_journal *journal, struct core *core, struc
         message.topic_data = (struct mill_warray){
             .count = (int32_t)core->flight_count, .get = get_produce_topic, .context = core};
         return mill_produce_request_encode(to, PRODUCE_VERSION, &message);
+    }
+    if (core->busy == MARKING) {
+        return mill_marks_encode(to, core->marking, core->marking_count);
     }
     if (core->reading->offset < 0) {
         struct mill_list_offsets_request message;
@@ -634,7 +710,7 @@ static int encode_request(struct mill_journal *journal, struct core *core, struc
 /* Makes the request's bytes. ret: false no memory. */
 static bool request_make(struct mill_journal *journal, struct core *core)
 {
-    uint64_t need = REQUEST_EXTRA_BYTES;
+    uint64_t need = REQUEST_EXTRA_BYTES + core->marking_count * (uint64_t)MILL_MARK_BYTES_MAX;
     for (uint32_t i = 0; i < core->flight_count; i++) {
         need += REQUEST_EXTRA_BYTES + core->flight[i]->first->size_bytes;
     }
@@ -681,22 +757,57 @@ static bool flight_fill(struct core *core)
     return core->flight_count > 0;
 }
 
+static bool read_take(struct core *core)
+{
+    core->reading = core->reads;
+    if (!core->reading) {
+        return false;
+    }
+    core->reads = core->reading->next;
+    if (!core->reads) {
+        core->reads_last = &core->reads;
+    }
+    return true;
+}
+
+static bool marks_take(struct core *core)
+{
+    while (core->marks && core->marking_count < MILL_MARKS_FLIGHT_MAX) {
+        struct mill_mark *mark = core->marks;
+        core->marks = mark->next;
+        if (!core->marks) {
+            core->marks_last = &core->marks;
+        }
+        core->marking[core->marking_count++] = mark;
+    }
+    return core->marking_count > 0;
+}
+
+/* Takes what waits, of the kind whose turn it is, or of the next one. ret: false nothing does. */
+static bool work_take(struct mill_journal *journal, struct core *core)
+{
+    enum busy kind = core->last;
+    for (int i = APPENDING; i < BUSY_COUNT; i++) {
+        kind = kind + 1 < BUSY_COUNT ? kind + 1 : APPENDING;
+        bool found = kind == APPENDING ? flight_fill(core)
+                     : kind == READING ? read_take(core)
+                                       : marks_take(core);
+        if (found) {
+            core->busy = kind;
+#ifndef MILL_MUTANT_JOURNAL_MARKS_STARVE
+            core->last = kind;
+#endif
+            journal->counters.journal_reads += kind == READING;
+            journal->counters.journal_requests += kind == APPENDING;
+            return true;
+        }
+    }
+    return false;
+}
+
 static void request_next(struct mill_journal *journal, struct core *core, uint64_t now_ns)
 {
-    bool reads = core->reads && (core->read_next || !core->waiting);
-    core->read_next = !reads;
-    if (reads) {
-        core->reading = core->reads;
-        core->reads = core->reading->next;
-        if (!core->reads) {
-            core->reads_last = &core->reads;
-        }
-        core->busy = READING;
-        journal->counters.journal_reads++;
-    } else if (flight_fill(core)) {
-        core->busy = APPENDING;
-        journal->counters.journal_requests++;
-    } else {
+    if (!work_take(journal, core)) {
         return;
     }
     if (core->stream_id == 0) {
@@ -876,6 +987,23 @@ static void read_done(struct mill_journal *journal, struct core *core, struct mi
     free(read);
 }
 
+static void marks_done(struct mill_journal *journal, struct core *core, struct mill_cursor *at)
+{
+    int16_t errors[MILL_MARKS_FLIGHT_MAX];
+    struct mill_mark *marking[MILL_MARKS_FLIGHT_MAX];
+    uint32_t count = core->marking_count;
+    if (!mill_marks_parse(at, core->marking, count, errors)) {
+        core_lost(journal, core);
+        return;
+    }
+    memcpy(marking, core->marking, count * sizeof(marking[0]));
+    core->marking_count = 0;
+    core->busy = IDLE;
+    for (uint32_t i = 0; i < count; i++) {
+        mark_end(journal, marking[i], result_of(errors[i]).outcome, errors[i]);
+    }
+}
+
 /* Handles the answer when all of it is there. */
 static void answer_look(struct mill_journal *journal, struct core *core)
 {
@@ -893,7 +1021,6 @@ static void answer_look(struct mill_journal *journal, struct core *core)
     struct mill_buf buf;
     struct mill_cursor at = mill_cursor_over(&buf, core->answer + MILL_FRAME_SIZE_BYTES, size);
     int32_t correlation = 0;
-    bool append = core->busy == APPENDING;
     int rc = -EBADMSG;
     if (core->busy != IDLE && core->request_sent == core->request_bytes) {
         int16_t key = key_of(core);
@@ -904,8 +1031,10 @@ static void answer_look(struct mill_journal *journal, struct core *core)
         return;
     }
     core->answer_bytes = 0;
-    if (append) {
+    if (core->busy == APPENDING) {
         produce_done(journal, core, &at);
+    } else if (core->busy == MARKING) {
+        marks_done(journal, core, &at);
     } else {
         read_done(journal, core, &at);
     }

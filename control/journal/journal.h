@@ -20,6 +20,7 @@
 enum {
     MILL_JOURNAL_QUEUE_BYTES_MAX = 64 << 20, /* of records that wait or are on their way */
     MILL_JOURNAL_READS_MAX = 4096,
+    MILL_JOURNAL_MARKS_MAX = 16384,      /* of all cores, waiting or on their way */
     MILL_JOURNAL_READ_BYTES = 256 << 10, /* of one read, or one batch when that is larger */
 };
 
@@ -60,6 +61,14 @@ struct mill_journal_read {
 };
 typedef void (*mill_journal_read_done)(void *context, const struct mill_journal_read *read);
 
+/* The end of a transaction (KIP-98). */
+struct mill_journal_marker {
+    int64_t producer_id;
+    int16_t producer_epoch;
+    bool commit;
+    int32_t coordinator_epoch;
+};
+
 struct mill_journal;
 
 /* timeout_ns: of one request to a core. random: for the names of streams. ret: NULL no memory. */
@@ -88,6 +97,12 @@ int mill_journal_append(struct mill_journal *journal, const struct mill_map_topi
 int mill_journal_read(struct mill_journal *journal, const struct mill_map_topic *topic,
                       int32_t partition, int64_t offset, mill_journal_read_done done,
                       void *context) MILL_WARN_UNUSED;
+/* Ends a transaction in a partition of any topic; many go in one request. done is called as for an
+ * append; its result has no offset. A marker whose outcome is not known may be sent again. ret: as
+ * mill_journal_read. */
+int mill_journal_mark(struct mill_journal *journal, const struct mill_map_topic *topic,
+                      int32_t partition, const struct mill_journal_marker *marker,
+                      mill_journal_done done, void *context) MILL_WARN_UNUSED;
 
 /* Takes answers, sends what waits, looks at deadlines. ret: when the next look is due. */
 uint64_t mill_journal_step(struct mill_journal *journal, uint64_t now_ns);

@@ -492,6 +492,221 @@ static void test_reads_ask_and_end(void **state)
     rig_close(&rig);
 }
 
+/* --- markers --------------------------------------------------------------------------------- */
+
+static int mark(struct rig *rig, int number, int32_t partition)
+{
+    struct one *one = malloc(sizeof(*one));
+    const struct mill_journal_marker marker = {.producer_id = 1000 + number,
+                                               .producer_epoch = (int16_t)number,
+                                               .commit = number % 2 == 0,
+                                               .coordinator_epoch = 7};
+    assert_non_null(one);
+    *one = (struct one){rig, number};
+    int rc = mill_journal_mark(rig->journal, rig->topic, partition, &marker, done, one);
+    if (rc < 0) {
+        free(one);
+    }
+    return rc;
+}
+
+/* Markers as the core reads them. */
+struct marked {
+    uint32_t count;
+    int64_t producers[64];
+    int32_t partitions[64];
+    int16_t errors[64]; /* to answer with */
+    int32_t correlation;
+};
+
+static bool take_marks(struct rig *rig, struct marked *ret)
+{
+    struct mill_request_header header;
+    struct mill_cursor at;
+    struct mill_buf buf;
+    struct mill_write_txn_markers_request message;
+    struct mill_write_txn_markers_request_markers one;
+    *ret = (struct marked){0};
+    if (!request(rig, &header, &at, &buf)) {
+        return false;
+    }
+    assert_int_equal(header.api_key, MILL_API_KEY_WRITE_TXN_MARKERS);
+    assert_int_equal(header.api_version, 1);
+    ret->correlation = header.correlation_id;
+    assert_int_equal(mill_write_txn_markers_request_decode(&at, 1, &message), 0);
+    while (mill_write_txn_markers_request_markers_next(&message.markers, 1, &one)) {
+        struct mill_write_txn_markers_request_markers_topics to;
+        int64_t number = one.producer_id - 1000;
+        assert_int_equal(one.producer_epoch, number);
+        assert_int_equal(one.transaction_result, number % 2 == 0);
+        assert_int_equal(one.coordinator_epoch, 7);
+        assert_true(mill_write_txn_markers_request_markers_topics_next(&one.topics, 1, &to));
+        assert_int_equal(to.partition_indexes.count, 1);
+        ret->producers[ret->count] = one.producer_id;
+        assert_true(mill_warray_next_i32(&to.partition_indexes, &ret->partitions[ret->count]));
+        ret->count++;
+    }
+    return true;
+}
+
+struct marked_at {
+    const struct marked *marked;
+    uint32_t *at;
+};
+
+static void get_marked_partition(const void *context, int32_t index, void *ret_element)
+{
+    const struct marked_at *from = context;
+    struct mill_write_txn_markers_response_markers_topics_partitions *element = ret_element;
+    MILL_UNUSED(index);
+    element->partition_index = from->marked->partitions[*from->at];
+    element->error_code = from->marked->errors[*from->at];
+}
+
+static void get_marked_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_write_txn_markers_response_markers_topics *element = ret_element;
+    MILL_UNUSED(index);
+    element->name = mill_wstr_of("__internal");
+    element->partitions =
+        (struct mill_warray){.count = 1, .get = get_marked_partition, .context = context};
+}
+
+static void get_marked(const void *context, int32_t index, void *ret_element)
+{
+    const struct marked_at *from = context;
+    struct mill_write_txn_markers_response_markers *element = ret_element;
+    *from->at = (uint32_t)index;
+    element->producer_id = from->marked->producers[index];
+    element->topics = (struct mill_warray){.count = 1, .get = get_marked_topic, .context = context};
+}
+
+static void answer_marks(struct rig *rig, const struct marked *marked)
+{
+    uint8_t bytes[3072];
+    uint32_t at = 0;
+    const struct marked_at from = {marked, &at};
+    struct mill_writer to;
+    struct mill_write_txn_markers_response message;
+    mill_write_txn_markers_response_defaults(&message);
+    message.markers =
+        (struct mill_warray){.count = (int32_t)marked->count, .get = get_marked, .context = &from};
+    mill_writer_init(&to, bytes, sizeof(bytes), NULL, 0);
+    mill_response_begin(&to, MILL_API_KEY_WRITE_TXN_MARKERS, 1, marked->correlation);
+    (void)mill_write_txn_markers_response_encode(&to, 1, &message);
+    int64_t size = mill_response_finish(&to);
+    assert_true(size > 0);
+    answer(rig, bytes, (uint32_t)size);
+}
+
+static void test_marks_share_requests_and_tell_what_is_known(void **state)
+{
+    MILL_UNUSED(state);
+    static const struct {
+        int16_t error;
+        enum mill_journal_outcome outcome;
+    } cases[] = {
+        {MILL_KERR_NONE, MILL_JOURNAL_DONE},
+        {MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION, MILL_JOURNAL_REFUSED},
+        {MILL_KERR_INVALID_PRODUCER_EPOCH, MILL_JOURNAL_REFUSED},
+        {MILL_KERR_KAFKA_STORAGE_ERROR, MILL_JOURNAL_UNKNOWN},
+    };
+    struct rig rig;
+    struct marked marked;
+    rig_open(&rig);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(mark(&rig, i, i), 0);
+    }
+    assert_true(take_marks(&rig, &marked));
+    assert_int_equal(marked.count, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(marked.partitions[i], i);
+        marked.errors[i] = cases[i].error;
+    }
+    answer_marks(&rig, &marked);
+    assert_int_equal(rig.ended_count, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        check_ended(&rig, i, (int)i, cases[i].outcome);
+        assert_int_equal(rig.ended[i].result.error, cases[i].error);
+    }
+    rig_close(&rig);
+}
+
+static void test_marks_and_appends_take_turns(void **state)
+{
+    MILL_UNUSED(state);
+    struct rig rig;
+    struct marked marked;
+    struct produced produced;
+    rig_open(&rig);
+    append(&rig, 50, 0);
+    assert_true(take_produce(&rig, &produced));
+    append(&rig, 51, 0);
+    for (int i = 0; i < 40; i++) {
+        assert_int_equal(mark(&rig, i, 0), 0);
+    }
+    answer_produce(&rig, &produced);
+    assert_true(take_marks(&rig, &marked)); /* before the append that waits longer */
+    assert_int_equal(marked.count, 40);
+    answer_marks(&rig, &marked);
+    assert_true(take_produce(&rig, &produced));
+    answer_produce(&rig, &produced);
+    assert_int_equal(rig.ended_count, 42);
+    rig_close(&rig);
+}
+
+static void test_marks_of_a_lost_stream(void **state)
+{
+    MILL_UNUSED(state);
+    struct rig rig;
+    struct marked marked;
+    rig_open(&rig);
+    assert_int_equal(mark(&rig, 0, 0), 0);
+    assert_true(take_marks(&rig, &marked));
+    assert_int_equal(mark(&rig, 1, 0), 0);
+    rig.now_ns += 2 * TIMEOUT_MS * MILL_NS_PER_MS;
+    step(&rig);
+    assert_int_equal(rig.ended_count, 2);
+    check_ended(&rig, 0, 0, MILL_JOURNAL_UNKNOWN); /* sent: it may be there */
+    check_ended(&rig, 1, 1, MILL_JOURNAL_REFUSED);
+    /* An answer about other markers than those that were asked for ends the stream too. */
+    assert_int_equal(mark(&rig, 2, 0), 0);
+    assert_true(take_marks(&rig, &marked));
+    marked.producers[0]++;
+    answer_marks(&rig, &marked);
+    check_ended(&rig, 2, 2, MILL_JOURNAL_UNKNOWN);
+    /* A closed journal tells everybody. */
+    assert_int_equal(mark(&rig, 3, 0), 0);
+    mill_journal_attach(rig.journal, 0);
+    check_ended(&rig, 3, 3, MILL_JOURNAL_REFUSED);
+    assert_int_equal(mark(&rig, 4, 0), -ENOTCONN);
+    rig_close(&rig);
+}
+
+static void count_done(void *context, const struct mill_journal_result *result)
+{
+    MILL_UNUSED(result);
+    (*(uint32_t *)context)++;
+}
+
+static void test_marks_are_bounded(void **state)
+{
+    MILL_UNUSED(state);
+    struct rig rig;
+    uint32_t ended = 0;
+    const struct mill_journal_marker marker = {.producer_id = 1};
+    rig_open(&rig);
+    for (uint32_t i = 0; i < MILL_JOURNAL_MARKS_MAX; i++) {
+        assert_int_equal(mill_journal_mark(rig.journal, rig.topic, 0, &marker, count_done, &ended),
+                         0);
+    }
+    assert_int_equal(mill_journal_mark(rig.journal, rig.topic, 0, &marker, count_done, &ended),
+                     -ENOBUFS);
+    assert_int_equal(mill_journal_counters(rig.journal)->journal_full, 1);
+    rig_close(&rig);
+    assert_int_equal(ended, MILL_JOURNAL_MARKS_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,6 +717,10 @@ int main(void)
         cmocka_unit_test(test_malformed_answer_costs_the_stream),
         cmocka_unit_test(test_sizes_are_bounded),
         cmocka_unit_test(test_reads_ask_and_end),
+        cmocka_unit_test(test_marks_share_requests_and_tell_what_is_known),
+        cmocka_unit_test(test_marks_and_appends_take_turns),
+        cmocka_unit_test(test_marks_of_a_lost_stream),
+        cmocka_unit_test(test_marks_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
