@@ -89,6 +89,14 @@ void mill_txn_apply(struct mill_txn_env *env, struct mill_txn *txn,
     txn->changing = false;
 }
 
+void mill_txn_restore(struct mill_txn_env *env, struct mill_txn *txn,
+                      const struct mill_txn_values *values)
+{
+    bool changing = txn->changing;
+    mill_txn_apply(env, txn, values);
+    txn->changing = changing;
+}
+
 void mill_txn_drop(struct mill_txn *txn, const struct mill_txn_values *next)
 {
     free(next->partitions);

@@ -15,7 +15,7 @@
 #ifndef MILL_CONTROL_TXN_TXN_H
 #define MILL_CONTROL_TXN_TXN_H
 
-#include "base/heap.h"
+#include "base/check.h"
 #include "control/txn/set.h"
 
 enum {
@@ -52,9 +52,10 @@ struct mill_txn {
     struct mill_txn *next; /* in its bucket */
     struct mill_txn *shard_next;
     struct mill_txn *shard_prev;
-    struct mill_heap_item timer;
-    int32_t shard; /* partition of __transaction_state */
-    bool changing; /* a record is on its way */
+    int32_t shard;                    /* partition of __transaction_state */
+    bool changing;                    /* a record is on its way */
+    struct mill_txn_writing *writing; /* txns.c: that record */
+    struct mill_txn_marks *marks;     /* marks.c: of a transaction that ends */
     struct mill_txn_values now;
     char id[];
 };
@@ -137,6 +138,9 @@ bool mill_txn_complete(const struct mill_txn_env *env, struct mill_txn *txn,
 /* The log has them: they are what is. Takes over their partitions. */
 void mill_txn_apply(struct mill_txn_env *env, struct mill_txn *txn,
                     const struct mill_txn_values *next);
+/* As apply, with what was read in the log; a record that is on its way stays so. */
+void mill_txn_restore(struct mill_txn_env *env, struct mill_txn *txn,
+                      const struct mill_txn_values *values);
 /* The log refused them: nothing changed. With an unknown outcome the caller reads the log, and
  * applies what it finds there. */
 void mill_txn_drop(struct mill_txn *txn, const struct mill_txn_values *next);
