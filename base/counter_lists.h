@@ -232,4 +232,18 @@
     X(group_records_bad, "records or batches in them that could not be read")
 #define MILL_GROUP_COUNTERS(X) MILL_GROUP_TOTALS(X) MILL_GROUP_LEVELS(X)
 
+/* Transactions, as their coordinator sees them. */
+#define MILL_TXN_LEVELS(X)                                                                         \
+    X(txn_ids, "transactional ids known now")                                                      \
+    X(txn_bytes, "memory of them now")
+#define MILL_TXN_TOTALS(X)                                                                         \
+    X(txn_timed_out, "transactions aborted because their time was over")                           \
+    X(txn_fenced, "requests of producers that another one has replaced")                           \
+    X(txn_expired, "transactional ids removed because they were idle")                             \
+    X(txn_marks_again, "markers sent once more")                                                   \
+    X(txn_full, "requests refused because of a limit of ids, partitions or memory")                \
+    X(txn_loads, "partitions of __transaction_state read")                                         \
+    X(txn_records_bad, "records or batches in them that could not be read")
+#define MILL_TXN_COUNTERS(X) MILL_TXN_TOTALS(X) MILL_TXN_LEVELS(X)
+
 #endif

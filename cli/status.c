@@ -265,6 +265,7 @@ static json_t *status_json(const struct instance *instance)
     MILL_CONTROLLER_COUNTERS(ADD_COUNTER)
     MILL_JOURNAL_COUNTERS(ADD_COUNTER)
     MILL_GROUP_COUNTERS(ADD_COUNTER)
+    MILL_TXN_COUNTERS(ADD_COUNTER)
 #undef ADD_COUNTER
     json_object_set_new(root, "control", control);
     json_t *http = json_object();

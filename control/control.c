@@ -15,6 +15,7 @@
 #include "base/log_line.h"
 #include "control/admin/request.h"
 #include "control/group/groups.h"
+#include "control/txn/txns.h"
 #include "ipc/frames.h"
 
 enum {
@@ -50,6 +51,9 @@ struct mill_control {
     struct mill_controller controller;
     struct mill_journal *journal;
     struct mill_groups groups;
+    struct mill_txns txns;
+    int64_t ids_next; /* producer ids for transactions */
+    int64_t ids_end;
     struct mill_map *map;
     struct mill_ipc_segment *segment;
     uint64_t segment_bytes;
@@ -104,7 +108,41 @@ static int attach_core(struct mill_control *control, uint32_t index, int bell_fd
     return rc;
 }
 
-/* The journal, the groups and the rings. ret: 0, or negative with the report. */
+/* For transactional ids. */
+static int take_producer_id(void *context, int64_t *ret_id)
+{
+    struct mill_control *control = context;
+    if (control->ids_next == control->ids_end) {
+        int64_t first = 0;
+        int rc = mill_controller_take_ids(&control->controller, &first);
+        if (rc < 0) {
+            return rc;
+        }
+        control->ids_next = first;
+        control->ids_end = first + MILL_CONTROL_ID_BLOCK;
+    }
+    *ret_id = control->ids_next++;
+    return 0;
+}
+
+static int open_txns(struct mill_control *control, const struct mill_control_options *options)
+{
+    struct mill_txns_options txns = {
+        .journal = control->journal,
+        .topics = &control->controller.topics,
+        .producer_id = take_producer_id,
+        .context = control,
+        .timeout_max_ms = mill_config_int(options->config, MILL_KEY_TRANSACTION_MAX_TIMEOUT_MS),
+        .expiration_ms = mill_config_int(options->config, MILL_KEY_TRANSACTIONAL_ID_EXPIRATION_MS),
+        .bytes_max = MILL_TXN_BYTES_MAX,
+        .timeouts_interval_ms = MILL_TXN_TIMEOUTS_INTERVAL_MS,
+        .expiry_interval_ms = MILL_TXN_EXPIRY_INTERVAL_MS,
+    };
+    options->random(options->random_context, txns.key, sizeof(txns.key));
+    return mill_txns_open(&control->txns, &txns);
+}
+
+/* The journal, the groups, transactions and the rings. ret: 0, or negative with the report. */
 static int open_parts(struct mill_control *control, const struct mill_control_options *options,
                       struct mill_report *report)
 {
@@ -113,7 +151,8 @@ static int open_parts(struct mill_control *control, const struct mill_control_op
                                          (uint64_t)timeout_ms * MILL_NS_PER_MS, options->random,
                                          options->random_context);
     if (!control->journal ||
-        mill_groups_open(&control->groups, &control->controller, control->journal) < 0) {
+        mill_groups_open(&control->groups, &control->controller, control->journal) < 0 ||
+        open_txns(control, options) < 0) {
         return mill_fail(report, -ENOMEM, "control: out of memory");
     }
     for (uint32_t i = 0; i < control->cores_count; i++) {
@@ -130,8 +169,9 @@ static int open_parts(struct mill_control *control, const struct mill_control_op
 
 static void close_parts(struct mill_control *control)
 {
-    mill_journal_close(control->journal); /* ends what the groups wait for */
+    mill_journal_close(control->journal); /* ends what the others wait for */
     mill_groups_close(&control->groups);
+    mill_txns_close(&control->txns);
     mill_controller_close(&control->controller);
 }
 
@@ -614,6 +654,7 @@ static void publish(struct mill_control *control)
     MILL_JOURNAL_COUNTERS(MILL_JOURNAL_PUBLISH)
 #undef MILL_JOURNAL_PUBLISH
     mill_groups_publish(&control->groups, shared);
+    mill_txns_publish(&control->txns, shared);
 #undef MILL_CONTROL_PUBLISH
 #undef MILL_CONTROLLER_PUBLISH
 }
@@ -660,7 +701,8 @@ int mill_control_step(struct mill_control *control, const struct mill_now *now,
     bool more = take_frames(control, now_ns);
     next_ns = MILL_MIN(next_ns, mill_journal_step(control->journal, now_ns));
     next_ns = MILL_MIN(next_ns, mill_groups_step(&control->groups, now));
-    /* What the groups appended now leaves in the same turn. */
+    next_ns = MILL_MIN(next_ns, mill_txns_step(&control->txns, now));
+    /* What they appended now leaves in the same turn. */
     next_ns = MILL_MIN(next_ns, mill_journal_step(control->journal, now_ns));
     take_answered(control);
     next_ns = MILL_MIN(next_ns, answer_waiting(control, now_ns));

@@ -416,3 +416,16 @@ void mill_txns_close(struct mill_txns *txns)
     free(txns->buckets);
     txns->buckets = NULL;
 }
+
+void mill_txns_publish(const struct mill_txns *txns, struct mill_shared_control *shared)
+{
+    mill_counter_set(&shared->txn_ids, txns->count);
+    mill_counter_set(&shared->txn_bytes, txns->env.bytes);
+    mill_counter_set(&shared->txn_timed_out, txns->env.timed_out);
+    mill_counter_set(&shared->txn_fenced, txns->env.fenced);
+    mill_counter_set(&shared->txn_expired, txns->expired);
+    mill_counter_set(&shared->txn_marks_again, txns->marks_again);
+    mill_counter_set(&shared->txn_full, txns->env.full);
+    mill_counter_set(&shared->txn_loads, txns->shards.loads);
+    mill_counter_set(&shared->txn_records_bad, txns->shards.records_bad);
+}

@@ -12,8 +12,15 @@
 #include "base/clock.h"
 #include "control/journal/shards.h"
 #include "control/txn/txn.h"
+#include "ipc/counters.h"
 
 #define MILL_TXN_TOPIC "__transaction_state"
+
+enum {
+    MILL_TXN_BYTES_MAX = 256 << 20, /* memory of ids and their partitions */
+    MILL_TXN_TIMEOUTS_INTERVAL_MS = 10000,
+    MILL_TXN_EXPIRY_INTERVAL_MS = 3600000,
+};
 
 struct mill_txn_marks; /* the markers of one transaction */
 
@@ -52,6 +59,8 @@ int mill_txns_open(struct mill_txns *txns,
                    const struct mill_txns_options *options) MILL_WARN_UNUSED;
 /* After the journal was closed. */
 void mill_txns_close(struct mill_txns *txns);
+/* A value of the counters' list (MILL_TXN_COUNTERS). */
+void mill_txns_publish(const struct mill_txns *txns, struct mill_shared_control *shared);
 /* Loads, sends markers, looks at time. ret: when the next look is due. */
 uint64_t mill_txns_step(struct mill_txns *txns, const struct mill_now *now);
 
