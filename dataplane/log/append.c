@@ -96,6 +96,11 @@ static bool sequence_accepts(struct mill_partition *partition, const struct mill
         check->error = MILL_KERR_INVALID_TXN_STATE;
         check->message = "the partition is not part of a transaction of this producer";
         break;
+    case LOG_SEQUENCE_GRANTS_LATE:
+        /* What clients of all ages try again (KIP-890 does the same). */
+        check->error = MILL_KERR_NOT_ENOUGH_REPLICAS;
+        check->message = "the transactions that are under way are not known yet: try again";
+        break;
     case LOG_SEQUENCE_IN_TRANSACTION:
         check->error = MILL_KERR_INVALID_TXN_STATE;
         check->message = "a transaction of this producer is open: its batches must belong to it";

@@ -184,7 +184,7 @@ struct mill_append {
     int16_t api_version; /* of Produce: zstd needs 7 */
     int16_t acks;
     bool transactional_id; /* the request names one */
-    bool txn_verified;     /* the coordinator says: the partition is part of that transaction */
+    bool grants_late;      /* the coordinator has not told yet whom it lets in: try again */
     bool internal_client;  /* control's own appends: no sequences are needed */
 };
 
@@ -218,6 +218,13 @@ struct mill_marker_append {
     int64_t producer_id;
     int16_t producer_epoch;
 };
+
+/* The coordinator says: the partition is part of the producer's transaction of that epoch; until
+ * its marker the producer's transactional batches are taken. Repeating it changes nothing. ret:
+ * INVALID_PRODUCER_EPOCH a newer epoch has written; KAFKA_STORAGE_ERROR no room, or the partition
+ * takes no appends. */
+enum mill_kerr mill_log_grant(struct mill_partition *partition, int64_t producer_id,
+                              int16_t producer_epoch) MILL_WARN_UNUSED;
 
 /* Appends the marker that ends a transaction in this partition (a control batch, which no client
  * may send). Without an open transaction of the producer it is appended all the same, as a repeated

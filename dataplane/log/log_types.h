@@ -89,9 +89,10 @@ struct log_producer {
     uint32_t mine_prev;
     uint32_t txn;              /* its open transaction, MILL_LOG_NONE none: then it is not aged */
     int32_t coordinator_epoch; /* of its last marker, -1 none */
-    int16_t epoch;
-    uint8_t count; /* of batches */
-    uint8_t first; /* oldest in the ring */
+    int16_t epoch;             /* -1: nothing of it is in the log */
+    int16_t granted;           /* mill_log_grant, until its marker; -1 none. Not aged either */
+    uint8_t count;             /* of batches */
+    uint8_t first;             /* oldest in the ring */
     struct log_producer_batch batches[MILL_LOG_PRODUCER_BATCHES];
 };
 
@@ -284,7 +285,7 @@ struct log_parked {
     enum log_parked_state state;
     uint32_t extent;
     bool internal_client;
-    bool txn_verified;
+    bool grants_late;
     struct log_check check; /* of the header, then of the store's look */
     struct mill_append_result result;
 };
@@ -408,6 +409,7 @@ enum log_sequence {
     LOG_SEQUENCE_WRONG,
     LOG_SEQUENCE_OLD_EPOCH,
     LOG_SEQUENCE_NO_TRANSACTION, /* nobody vouches for the transaction that it would begin */
+    LOG_SEQUENCE_GRANTS_LATE,    /* the same, and who may is not known yet */
     LOG_SEQUENCE_IN_TRANSACTION, /* plain, while a transaction of the producer is open */
     LOG_SEQUENCE_FULL,           /* no room for its producer or its transaction */
 };

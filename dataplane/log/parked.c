@@ -147,7 +147,7 @@ int mill_log_park(struct mill_partition *partition, const struct mill_append *ap
     extent_set(log, parked, extent);
     parked->state = look ? LOG_PARKED_WANTED : LOG_PARKED_READY;
     parked->internal_client = append->internal_client;
-    parked->txn_verified = append->txn_verified;
+    parked->grants_late = append->grants_late;
     parked->check = *check;
     parked->result = *ret_result;
     parked->watch = watch;
@@ -278,7 +278,7 @@ static bool append_parked(struct mill_partition *partition, struct log_parked *p
     mill_batch_read(from, &batch);
     struct mill_append append = {.size_bytes = mill_batch_size_bytes(&batch),
                                  .internal_client = parked->internal_client,
-                                 .txn_verified = parked->txn_verified};
+                                 .grants_late = parked->grants_late};
     append.records = mill_cursor_over(&buf, from, append.size_bytes);
     return mill_log_append_place(partition, &append, &batch, log->now, &parked->check,
                                  &parked->result) == 0;

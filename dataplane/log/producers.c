@@ -81,6 +81,12 @@ static uint32_t number_of(const struct log_producers *producers, const struct lo
     return (uint32_t)(entry - producers->entries);
 }
 
+/* Must not be forgotten: a transaction of it is open, or may begin. */
+static bool is_held(const struct log_producer *entry)
+{
+    return entry->txn != MILL_LOG_NONE || entry->granted >= 0;
+}
+
 static void age_remove(struct log_producers *producers, struct log_producer *entry)
 {
     if (entry->older == MILL_LOG_NONE) {
@@ -118,7 +124,7 @@ static void forget(struct mill_log *log, struct log_producer *entry)
         link = &producers->entries[*link].hash_next;
     }
     *link = entry->hash_next;
-    if (entry->txn == MILL_LOG_NONE) {
+    if (!is_held(entry)) {
         age_remove(producers, entry);
     }
     if (entry->mine_prev == MILL_LOG_NONE) {
@@ -135,7 +141,7 @@ static void forget(struct mill_log *log, struct log_producer *entry)
     log->stats.producers--;
 }
 
-/* Every producer of the table has a transaction open, which must not be forgotten. */
+/* Every producer of the table is held. */
 static bool is_full(const struct log_producers *producers)
 {
     return producers->free_head == MILL_LOG_NONE && producers->oldest == MILL_LOG_NONE;
@@ -165,6 +171,7 @@ static struct log_producer *make(struct mill_partition *partition, int64_t id)
         .txn = MILL_LOG_NONE,
         .coordinator_epoch = -1,
         .epoch = -1,
+        .granted = -1,
     };
     *bucket = number;
     if (partition->producers != MILL_LOG_NONE) {
@@ -206,7 +213,7 @@ static enum log_sequence sequence_check(const struct log_producer *entry,
                                         const struct mill_batch *batch, bool sequenced)
 {
     int32_t first = batch->base_sequence;
-    if (!entry) {
+    if (!entry || entry->epoch < 0) {
         return LOG_SEQUENCE_NEXT;
     }
     if (batch->producer_epoch < entry->epoch) {
@@ -235,13 +242,16 @@ enum log_sequence mill_log_producer_check(const struct mill_partition *partition
     if (entry && sequenced && (*ret_batch = repeated(entry, batch)) != NULL) {
         return LOG_SEQUENCE_DUPLICATE;
     }
-    bool vouched = append->internal_client || append->txn_verified ||
-                   (open && entry->epoch == batch->producer_epoch);
+    bool vouched = entry && (entry->granted == batch->producer_epoch ||
+                             (open && entry->epoch == batch->producer_epoch));
 #ifdef MILL_MUTANT_LOG_TXN_UNVERIFIED
     vouched = true;
 #endif
+    if (entry && batch->producer_epoch < entry->epoch) {
+        return LOG_SEQUENCE_OLD_EPOCH; /* said before anything else: its holder is fenced */
+    }
     if (transactional && !vouched) {
-        return LOG_SEQUENCE_NO_TRANSACTION;
+        return append->grants_late ? LOG_SEQUENCE_GRANTS_LATE : LOG_SEQUENCE_NO_TRANSACTION;
     }
     enum log_sequence sequence = sequence_check(entry, batch, sequenced);
     if (sequence != LOG_SEQUENCE_NEXT) {
@@ -262,7 +272,7 @@ static struct log_producer *entry_use(struct mill_partition *partition, int64_t 
     struct log_producer *entry = find(partition, id);
     if (!entry) {
         entry = make(partition, id);
-    } else if (entry->txn == MILL_LOG_NONE) {
+    } else if (!is_held(entry)) {
         age_remove(producers, entry);
         age_newest(producers, entry);
     }
@@ -289,7 +299,7 @@ static void batch_add(struct log_producer *entry, const struct log_producer_batc
 static void txn_open(struct mill_partition *partition, struct log_producer *entry,
                      int64_t first_offset, uint64_t stream_pos)
 {
-    if (entry->txn == MILL_LOG_NONE) {
+    if (!is_held(entry)) {
         age_remove(&partition->log->producers, entry);
     }
     entry->txn = mill_log_txn_begin(partition, entry->producer_id, first_offset, stream_pos);
@@ -314,6 +324,29 @@ void mill_log_producer_note(struct mill_partition *partition, const struct mill_
     if ((batch->attributes & MILL_BATCH_TRANSACTIONAL) && entry->txn == MILL_LOG_NONE) {
         txn_open(partition, entry, batch->base_offset, stream_pos);
     }
+}
+
+enum mill_kerr mill_log_grant(struct mill_partition *partition, int64_t producer_id,
+                              int16_t producer_epoch)
+{
+    struct log_check check;
+    struct log_producer *entry = find(partition, producer_id);
+    if (entry && producer_epoch < entry->epoch) {
+        return MILL_KERR_INVALID_PRODUCER_EPOCH;
+    }
+    if (mill_log_append_refuses(partition, &check)) {
+        return MILL_KERR_KAFKA_STORAGE_ERROR;
+    }
+    entry = entry ? entry : make(partition, producer_id);
+    if (!entry) {
+        partition->log->stats.transactions_full++;
+        return MILL_KERR_KAFKA_STORAGE_ERROR;
+    }
+    if (!is_held(entry)) {
+        age_remove(&partition->log->producers, entry);
+    }
+    entry->granted = producer_epoch;
+    return MILL_KERR_NONE;
 }
 
 enum mill_kerr mill_log_marker_check(const struct mill_partition *partition,
@@ -342,10 +375,17 @@ void mill_log_marker_note(struct mill_partition *partition, const struct mill_ba
     MILL_ASSERT(entry != NULL);
     entry->coordinator_epoch = marker->coordinator_epoch;
     entry->written_ms = written_ms;
+    bool held = is_held(entry);
+#ifndef MILL_MUTANT_LOG_GRANT_OUTLIVES_MARKER
+    /* Whoever comes now was let in for a transaction that is over. */
+    entry->granted = entry->granted <= batch->producer_epoch ? (int16_t)-1 : entry->granted;
+#endif
     if (entry->txn != MILL_LOG_NONE) {
         mill_log_txn_end(partition, entry->txn, batch->base_offset,
                          marker->type == MILL_MARKER_ABORT);
         entry->txn = MILL_LOG_NONE;
+    }
+    if (held && !is_held(entry)) {
         age_newest(&partition->log->producers, entry);
     }
 }
@@ -374,7 +414,9 @@ bool mill_log_producer_restore(struct mill_partition *partition,
     entry->written_ms = written_ms;
 #ifndef MILL_MUTANT_LOG_TXN_UNAWAITED
     if (from->txn_open && entry->txn == MILL_LOG_NONE) {
-        age_remove(&partition->log->producers, entry);
+        if (!is_held(entry)) {
+            age_remove(&partition->log->producers, entry);
+        }
         entry->txn = TXN_AWAITED;
     }
 #endif
@@ -407,7 +449,7 @@ void mill_log_producers_sweep(struct mill_log *log)
     for (uint32_t i = 0; i < SWEEP_ENTRIES && i < producers->length; i++) {
         struct log_producer *entry = &producers->entries[producers->sweep];
         producers->sweep = (producers->sweep + 1) % producers->length;
-        if (entry->producer_id >= 0 && entry->written_ms < expired && entry->txn == MILL_LOG_NONE) {
+        if (entry->producer_id >= 0 && entry->written_ms < expired && !is_held(entry)) {
             forget(log, entry);
         }
     }

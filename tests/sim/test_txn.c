@@ -121,9 +121,11 @@ static void produce(struct run *run, struct part *part, struct producer *produce
         .api_version = 9,
         .acks = -1,
         .transactional_id = true,
-        .txn_verified = true,
     };
     append.records = mill_cursor_over(&buf, bytes, append.size_bytes);
+    if (mill_log_grant(partition, producer->id, 0) != MILL_KERR_NONE) {
+        return;
+    }
     int r = mill_log_append(partition, &append, run->world.now, &watch, &result);
     if (r != 0 || result.error == MILL_KERR_NOT_LEADER_OR_FOLLOWER) {
         return;

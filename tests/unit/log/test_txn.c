@@ -62,6 +62,86 @@ static void test_append_needs_a_verified_transaction(void **state)
     teardown();
 }
 
+/* A grant lets in one epoch of one producer, until the marker that ends its transaction. */
+static void test_grant_ends_with_the_marker(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    assert_int_equal(mill_log_grant(p, 9, 3), 0);
+    assert_int_equal(mill_log_grant(p, 9, 3), 0); /* again changes nothing */
+    assert_int_equal(txn_write(&f, p, m, 9, 2, 0, 1, false).error, MILL_KERR_INVALID_TXN_STATE);
+    assert_int_equal(txn_write(&f, p, m, 8, 3, 0, 1, false).error, MILL_KERR_INVALID_TXN_STATE);
+    /* Nothing of the producer was in the log: it may go on where it was elsewhere. */
+    assert_int_equal(txn_write(&f, p, m, 9, 3, 70, 1, false).error, 0);
+    assert_int_equal(txn_end(&f, p, 9, 3, true, 0).error, 0);
+    assert_int_equal(txn_write(&f, p, m, 9, 3, 71, 1, false).error, MILL_KERR_INVALID_TXN_STATE);
+    assert_int_equal(mill_partition_stable(p), mill_partition_end(p));
+    /* One that is not used ends as well, and its holder is fenced by the newer epoch. */
+    assert_int_equal(mill_log_grant(p, 9, 3), 0);
+    assert_int_equal(txn_end(&f, p, 9, 4, false, 0).error, 0);
+    assert_int_equal(txn_write(&f, p, m, 9, 3, 71, 1, false).error,
+                     MILL_KERR_INVALID_PRODUCER_EPOCH);
+    assert_int_equal(mill_log_grant(p, 9, 3), MILL_KERR_INVALID_PRODUCER_EPOCH);
+    assert_int_equal(mill_log_stats(f.log)->transactions, 0);
+    teardown();
+}
+
+/* As one with an open transaction: others may write as many as they like. */
+static void test_grant_is_not_forgotten(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    assert_int_equal(mill_log_grant(p, 1000, 0), 0);
+    for (int64_t id = 0; id < 200; id++) {
+        m->attributes = 0;
+        m->producer_id = id;
+        m->epoch = 0;
+        m->sequence = 0;
+        maker_build(m, 1);
+        maker_must(&f, p, m);
+    }
+    assert_int_equal(write_txn(p, 1000, 0, false).error, 0);
+    txn_end(&f, p, 1000, 0, true, 0);
+    /* Its time as one of many begins with the marker. */
+    for (int64_t id = 200; id < 400; id++) {
+        m->attributes = 0;
+        m->producer_id = id;
+        m->sequence = 0;
+        maker_build(m, 1);
+        maker_must(&f, p, m);
+    }
+    assert_int_equal(write_txn(p, 1000, 2, false).error, MILL_KERR_INVALID_TXN_STATE);
+    teardown();
+}
+
+/* Until the coordinator has told all, nobody is refused for good. */
+static void test_late_grants_are_waited_for(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    struct mill_append_result result;
+    struct mill_buf buf;
+    m->producer_id = 5;
+    m->epoch = 0;
+    m->sequence = 0;
+    m->attributes = MILL_BATCH_TRANSACTIONAL;
+    maker_build(m, 1);
+    struct mill_append append = {.size_bytes = m->size,
+                                 .api_version = 9,
+                                 .acks = -1,
+                                 .transactional_id = true,
+                                 .grants_late = true};
+    append.records = mill_cursor_over(&buf, m->bytes, m->size);
+    assert_int_equal(mill_log_append(p, &append, f.now, NULL, &result), 0);
+    assert_int_equal(result.error, MILL_KERR_NOT_ENOUGH_REPLICAS);
+    assert_int_equal(mill_log_grant(p, 5, 0), 0);
+    append.records = mill_cursor_over(&buf, m->bytes, m->size);
+    assert_int_equal(mill_log_append(p, &append, f.now, NULL, &result), 0);
+    assert_int_equal(result.error, 0);
+    txn_end(&f, p, 5, 0, true, 0);
+    teardown();
+}
+
 static void test_append_without_id_or_producer_is_refused(void **state)
 {
     MILL_UNUSED(state);
@@ -340,6 +420,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_append_needs_a_verified_transaction),
+        cmocka_unit_test(test_grant_ends_with_the_marker),
+        cmocka_unit_test(test_grant_is_not_forgotten),
+        cmocka_unit_test(test_late_grants_are_waited_for),
         cmocka_unit_test(test_append_without_id_or_producer_is_refused),
         cmocka_unit_test(test_marker_is_laid_out_as_kafkas),
         cmocka_unit_test(test_marker_fences_older_epochs),

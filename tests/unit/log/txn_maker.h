@@ -10,11 +10,12 @@ static inline int txn_append(struct fixture *f, struct mill_partition *partition
                              const struct maker *m, bool verified, struct mill_append_result *ret)
 {
     struct mill_buf buf;
-    struct mill_append append = {.size_bytes = m->size,
-                                 .api_version = 9,
-                                 .acks = -1,
-                                 .transactional_id = true,
-                                 .txn_verified = verified};
+    struct mill_append append = {
+        .size_bytes = m->size, .api_version = 9, .acks = -1, .transactional_id = true};
+    if (verified && m->producer_id >= 0) {
+        enum mill_kerr error = mill_log_grant(partition, m->producer_id, m->epoch);
+        MILL_UNUSED(error); /* the append says what is wrong */
+    }
     append.records = mill_cursor_over(&buf, m->bytes, m->size);
     return mill_log_append(partition, &append, f->now, NULL, ret);
 }
