@@ -69,6 +69,7 @@ struct mill_control {
     struct mill_admin_request *first; /* waiting, or ready and not yet in a ring */
     struct mill_admin_request **last;
     uint32_t waiting_count;
+    uint32_t grants_told; /* cores that know that they have every grant */
     struct mill_control_counters counters;
     struct mill_shared_control *shared;
     struct mill_log_limit limit;
@@ -125,6 +126,14 @@ static int take_producer_id(void *context, int64_t *ret_id)
     return 0;
 }
 
+/* Offsets that were committed in the transaction wait for its marker. */
+static void txn_ended(void *context, const char *topic, int32_t partition, int64_t producer_id,
+                      bool commit)
+{
+    struct mill_control *control = context;
+    mill_groups_txn_ended(&control->groups, topic, partition, producer_id, commit);
+}
+
 static int open_txns(struct mill_control *control, const struct mill_control_options *options)
 {
     struct mill_txns_options txns = {
@@ -135,8 +144,12 @@ static int open_txns(struct mill_control *control, const struct mill_control_opt
         .timeout_max_ms = mill_config_int(options->config, MILL_KEY_TRANSACTION_MAX_TIMEOUT_MS),
         .expiration_ms = mill_config_int(options->config, MILL_KEY_TRANSACTIONAL_ID_EXPIRATION_MS),
         .bytes_max = MILL_TXN_BYTES_MAX,
-        .timeouts_interval_ms = MILL_TXN_TIMEOUTS_INTERVAL_MS,
-        .expiry_interval_ms = MILL_TXN_EXPIRY_INTERVAL_MS,
+        .timeouts_interval_ms = mill_config_int(
+            options->config, MILL_KEY_TRANSACTION_ABORT_TIMED_OUT_TRANSACTION_CLEANUP_INTERVAL_MS),
+        .expiry_interval_ms = mill_config_int(
+            options->config, MILL_KEY_TRANSACTION_REMOVE_EXPIRED_TRANSACTION_CLEANUP_INTERVAL_MS),
+        .ended = txn_ended,
+        .ended_context = control,
     };
     options->random(options->random_context, txns.key, sizeof(txns.key));
     return mill_txns_open(&control->txns, &txns);
@@ -321,6 +334,18 @@ static void give_ids(struct mill_control *control)
     }
 }
 
+/* The cores have all grants: from now on a batch without one is refused for good. */
+static void tell_grants(struct mill_control *control)
+{
+    const struct mill_command_grants_told told = {.core_incarnation = control->dataplane};
+    while (control->dataplane != 0 && control->grants_told < control->cores_count &&
+           mill_txns_told(&control->txns) &&
+           put_command(control, &control->cores[control->grants_told], MILL_COMMAND_GRANTS_TOLD,
+                       &told, sizeof(told))) {
+        control->grants_told++;
+    }
+}
+
 /* --- incarnations ------------------------------------------------------------------------------
  */
 
@@ -362,6 +387,8 @@ static bool follow_dataplane(struct mill_control *control)
     mill_controller_forget_states(&control->controller);
     mill_journal_attach(control->journal, incarnation);
     mill_groups_attach(&control->groups);
+    mill_txns_attach(&control->txns);
+    control->grants_told = 0;
     take_answered(control);
     drop_requests(control);
     for (uint32_t i = 0; i < control->cores_count; i++) {
@@ -528,7 +555,7 @@ static void take_frame(struct mill_control *control, uint32_t index, uint32_t ki
         return;
     }
     control->counters.requests++;
-    mill_admin_begin(&control->controller, &control->groups, request, now_ns);
+    mill_admin_begin(&control->controller, &control->groups, &control->txns, request, now_ns);
     if (request->taken) {
         return; /* it comes back answered */
     }
@@ -707,6 +734,7 @@ int mill_control_step(struct mill_control *control, const struct mill_now *now,
     take_answered(control);
     next_ns = MILL_MIN(next_ns, answer_waiting(control, now_ns));
     give_ids(control);
+    tell_grants(control);
     next_ns = MILL_MIN(next_ns, keep_made(control, now_ns));
     mill_controller_sweep(&control->controller);
     mill_map_reclaim(control->controller.writer);

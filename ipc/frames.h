@@ -82,12 +82,19 @@ struct mill_stream_part {
 enum mill_command_kind {
     MILL_COMMAND_ID_BLOCK = 1, /* struct mill_command_id_block: answer to MILL_EVENT_IDS_LOW */
     MILL_COMMAND_LOOK = 2,     /* struct mill_command_look: re-read the map and report states */
+    /* struct mill_command_grants_told: the partitions of every transaction under way were told on
+     * the stream, to a millraced that began after them */
+    MILL_COMMAND_GRANTS_TOLD = 3,
 };
 
 struct mill_command_id_block {
     uint64_t core_incarnation;
     int64_t first;
     int64_t count;
+};
+
+struct mill_command_grants_told {
+    uint64_t core_incarnation;
 };
 
 struct mill_command_look {

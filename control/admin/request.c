@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "control/group/groups.h"
+#include "control/txn/api.h"
 
 enum {
     ANSWER_BYTES_FIRST = 16 << 10,
@@ -67,8 +68,10 @@ char *mill_admin_text(struct mill_admin_request *request, const struct mill_wstr
 }
 
 void mill_admin_begin(struct mill_controller *controller, struct mill_groups *groups,
-                      struct mill_admin_request *request, uint64_t now_ns)
+                      struct mill_txns *txns, struct mill_admin_request *request, uint64_t now_ns)
 {
+    request->groups = groups;
+    request->txns = txns;
     /* The core answers by itself at its deadline: be there a little before. */
     uint64_t left_ns = request->head.deadline_ns > now_ns ? request->head.deadline_ns - now_ns : 0;
     request->wait_until_ns = now_ns + left_ns - left_ns / 8;
@@ -102,6 +105,18 @@ void mill_admin_begin(struct mill_controller *controller, struct mill_groups *gr
         break;
     case MILL_API_KEY_INCREMENTAL_ALTER_CONFIGS:
         mill_incremental_alter_configs(controller, request, &at);
+        break;
+    case MILL_API_KEY_INIT_PRODUCER_ID:
+        mill_init_producer_id(request, &at);
+        break;
+    case MILL_API_KEY_ADD_PARTITIONS_TO_TXN:
+        mill_add_partitions_to_txn(request, &at);
+        break;
+    case MILL_API_KEY_ADD_OFFSETS_TO_TXN:
+        mill_add_offsets_to_txn(request, &at);
+        break;
+    case MILL_API_KEY_END_TXN:
+        mill_end_txn(request, &at);
         break;
     default:
         mill_groups_request(groups, request, &at);

@@ -14,6 +14,7 @@ enum {
 };
 
 struct mill_groups;
+struct mill_txns;
 
 struct mill_admin_request {
     struct mill_admin_request *next;
@@ -40,14 +41,15 @@ struct mill_admin_request {
     struct mill_dir_scan *scan; /* DescribeLogDirs */
     bool validate_only;
 
-    struct mill_groups *groups; /* of the APIs of groups */
-    bool taken;                 /* waits there: given back by mill_groups_answered */
+    struct mill_groups *groups; /* of the APIs of groups and transactions */
+    struct mill_txns *txns;
+    bool taken; /* waits there: given back by mill_groups_answered */
 };
 
 /* Takes a whole frame: decodes, decides, answers or leaves the request waiting (ready false); after
  * it the request may belong to the groups (taken). */
 void mill_admin_begin(struct mill_controller *controller, struct mill_groups *groups,
-                      struct mill_admin_request *request, uint64_t now_ns);
+                      struct mill_txns *txns, struct mill_admin_request *request, uint64_t now_ns);
 /* Looks whether a waiting request can be answered now. */
 void mill_admin_continue(struct mill_controller *controller, struct mill_admin_request *request,
                          uint64_t now_ns);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FindCoordinator, ListGroups, DescribeGroups, DeleteGroups. The first one that asks for a group
- * makes __consumer_offsets and waits until it serves. */
+/* FindCoordinator, ListGroups, DescribeGroups, DeleteGroups. The first one that asks for a group or
+ * a transactional id makes the internal topic and waits until it serves. */
 #include "control/group/groups.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/txn/txns.h"
 #include "ipc/nodes.h"
 #include "protocol/errors.h"
 
@@ -18,21 +19,36 @@ enum {
 /* --- find --------------------------------------------------------------------------------------
  */
 
-/* Makes the topic of the offsets. Its name is free: looked up before. */
-static void topic_make(struct mill_groups *groups, struct mill_admin_request *request)
+/* What the coordinators of one kind of key keep. ret: NULL no such kind. */
+static const struct mill_shards *shards_of(const struct mill_admin_request *request,
+                                           int8_t key_type)
 {
+    return key_type == KEY_GROUP         ? &request->groups->shards
+           : key_type == KEY_TRANSACTION ? &request->txns->shards
+                                         : NULL;
+}
+
+/* Makes the internal topic of a kind of key. Its name is free: looked up before. */
+static void topic_make(struct mill_groups *groups, struct mill_admin_request *request,
+                       int8_t key_type)
+{
+    bool group = key_type == KEY_GROUP;
+    const char *name = group ? MILL_OFFSETS_TOPIC : MILL_TXN_TOPIC;
+    enum mill_key partitions = group ? MILL_KEY_OFFSETS_TOPIC_NUM_PARTITIONS
+                                     : MILL_KEY_TRANSACTION_STATE_LOG_NUM_PARTITIONS;
+    enum mill_key segment_bytes =
+        group ? MILL_KEY_OFFSETS_TOPIC_SEGMENT_BYTES : MILL_KEY_TRANSACTION_STATE_LOG_SEGMENT_BYTES;
     char segment[24];
     struct mill_meta_config configs[] = {{"cleanup.policy", "compact"},
                                          {"compression.type", "producer"},
                                          {"segment.bytes", segment}};
     snprintf(segment, sizeof(segment), "%lld",
-             (long long)mill_config_int(groups->config, MILL_KEY_OFFSETS_TOPIC_SEGMENT_BYTES));
+             (long long)mill_config_int(groups->config, segment_bytes));
     struct mill_create item = {
-        .name = MILL_OFFSETS_TOPIC,
-        .name_length = sizeof(MILL_OFFSETS_TOPIC) - 1,
-        .partitions =
-            (int32_t)mill_config_int(groups->config, MILL_KEY_OFFSETS_TOPIC_NUM_PARTITIONS),
-        .replication_factor = 1, /* one broker; offsets.topic.replication.factor is the most */
+        .name = name,
+        .name_length = (uint32_t)strlen(name),
+        .partitions = (int32_t)mill_config_int(groups->config, partitions),
+        .replication_factor = 1, /* one broker; the configured factor is the most */
         .configs = configs,
         .configs_count = MILL_COUNT_OF(configs),
     };
@@ -40,6 +56,15 @@ static void topic_make(struct mill_groups *groups, struct mill_admin_request *re
     if (!item.created) {
         mill_topic_free(item.topic);
     }
+}
+
+uint32_t mill_groups_shards(struct mill_groups *groups, struct mill_admin_request *request)
+{
+    const struct mill_topic *topic = mill_shards_topic(&groups->shards);
+    if (!topic) {
+        topic_make(groups, request, KEY_GROUP);
+    }
+    return topic ? topic->record->partitions_count : 0;
 }
 
 struct find_fill {
@@ -69,16 +94,13 @@ static struct found coordinator_of(const struct find_fill *fill, const struct mi
                          .port = -1,
                          .error = MILL_KERR_COORDINATOR_NOT_AVAILABLE,
                          .message = unavailable};
-    if (fill->key_type == KEY_TRANSACTION) {
-        none.message = "transactions are not available yet";
-        return none;
-    }
-    if (fill->key_type != KEY_GROUP) {
+    const struct mill_shards *shards = shards_of(fill->request, fill->key_type);
+    if (!shards) {
         none.error = MILL_KERR_INVALID_REQUEST;
         none.message = "unknown type of key";
         return none;
     }
-    const struct mill_topic *topic = mill_shards_topic(&groups->shards);
+    const struct mill_topic *topic = mill_shards_topic(shards);
     const char *id = mill_admin_text(fill->request, key, NULL);
     if (!topic || !fill->serves || !id || fill->request->head.listener >= listeners_count) {
         return none;
@@ -137,7 +159,7 @@ static void find_answer(struct find_fill *fill, const struct mill_find_coordinat
     mill_admin_answer(request, encode_find, &out);
 }
 
-/* Answers once the offsets' topic serves, or at the deadline. */
+/* Answers once the internal topic serves, or at the deadline. */
 void mill_find_coordinator_continue(struct mill_groups *groups, struct mill_admin_request *request,
                                     uint64_t now_ns)
 {
@@ -150,7 +172,8 @@ void mill_find_coordinator_continue(struct mill_groups *groups, struct mill_admi
         mill_admin_close(request);
         return;
     }
-    const struct mill_topic *topic = mill_shards_topic(&groups->shards);
+    const struct mill_shards *shards = shards_of(request, in.key_type);
+    const struct mill_topic *topic = shards ? mill_shards_topic(shards) : NULL;
     struct find_fill fill = {
         .groups = groups,
         .request = request,
@@ -158,7 +181,7 @@ void mill_find_coordinator_continue(struct mill_groups *groups, struct mill_admi
         .serves = topic && topic->serving_count > 0 &&
                   topic->serving_count + topic->failed_count == topic->record->partitions_count,
     };
-    if (fill.serves || in.key_type != KEY_GROUP || now_ns >= request->wait_until_ns) {
+    if (fill.serves || !shards || now_ns >= request->wait_until_ns) {
         find_answer(&fill, &in);
     }
 }
@@ -172,8 +195,9 @@ void mill_find_coordinator(struct mill_groups *groups, struct mill_admin_request
         mill_admin_close(request);
         return;
     }
-    if (in.key_type == KEY_GROUP && !mill_shards_topic(&groups->shards)) {
-        topic_make(groups, request);
+    const struct mill_shards *shards = shards_of(request, in.key_type);
+    if (shards && !mill_shards_topic(shards)) {
+        topic_make(groups, request, in.key_type);
     }
 }
 

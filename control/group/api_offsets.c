@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/txn/txns.h"
 #include "protocol/errors.h"
 
 enum {
@@ -17,6 +18,7 @@ struct entry {
     int32_t partition;
     int16_t error;
     struct mill_offset_value value;
+    struct mill_txn_offset *pending; /* in a transaction: for when the log has it */
 };
 
 struct topic_entries {
@@ -35,7 +37,8 @@ struct change {
     int32_t shard;
     struct topic_entries *topics;
     uint32_t topics_count;
-    int16_t error; /* of everything that has none of its own */
+    struct mill_journal_producer producer; /* whose transaction it is part of; id -1 none */
+    int16_t error;                         /* of everything that has none of its own */
 };
 
 static char *pool_text(struct mill_pool *pool, const struct mill_wstr *text)
@@ -64,6 +67,7 @@ static struct change *change_new(struct mill_groups *groups, struct mill_admin_r
     }
     change->groups = groups;
     change->request = request;
+    change->producer = (struct mill_journal_producer){.id = -1, .epoch = -1};
     change->pool.limit_bytes = request->pool.limit_bytes * 4;
     change->group_id = pool_text(&change->pool, group_id);
     change->topics = mill_pool_take(&change->pool,
@@ -78,6 +82,11 @@ static struct change *change_new(struct mill_groups *groups, struct mill_admin_r
 
 static void change_free(struct change *change)
 {
+    for (uint32_t i = 0; i < change->topics_count; i++) {
+        for (uint32_t k = 0; k < change->topics[i].count; k++) {
+            mill_txn_offset_free(change->groups, change->topics[i].entries[k].pending);
+        }
+    }
     mill_pool_clear(&change->pool);
     free(change);
 }
@@ -120,6 +129,28 @@ static void get_commit_topic(const void *context, int32_t index, void *ret_eleme
         .count = (int32_t)topic->count, .get = get_commit_partition, .context = topic};
 }
 
+static void get_txn_partition(const void *context, int32_t index, void *ret_element)
+{
+    const struct entry *entry = &((const struct topic_entries *)context)->entries[index];
+    struct mill_txn_offset_commit_response_topics_partitions *element = ret_element;
+    element->partition_index = entry->partition;
+    element->error_code = entry->error;
+}
+
+static void get_txn_topic(const void *context, int32_t index, void *ret_element)
+{
+    const struct topic_entries *topic = &((const struct change *)context)->topics[index];
+    struct mill_txn_offset_commit_response_topics *element = ret_element;
+    element->name = mill_wstr_of_bytes(topic->name, (int32_t)topic->name_length);
+    element->partitions = (struct mill_warray){
+        .count = (int32_t)topic->count, .get = get_txn_partition, .context = topic};
+}
+
+static int encode_txn(struct mill_writer *to, int16_t version, const void *message)
+{
+    return mill_txn_offset_commit_response_encode(to, version, message);
+}
+
 static int encode_commit(struct mill_writer *to, int16_t version, const void *message)
 {
     return mill_offset_commit_response_encode(to, version, message);
@@ -128,6 +159,7 @@ static int encode_commit(struct mill_writer *to, int16_t version, const void *me
 static void commit_answer(struct change *change)
 {
     struct mill_offset_commit_response out;
+    struct mill_txn_offset_commit_response txn_out;
     struct mill_groups *groups = change->groups;
     for (uint32_t i = 0; i < change->topics_count; i++) {
         for (uint32_t k = 0; k < change->topics[i].count; k++) {
@@ -137,12 +169,36 @@ static void commit_answer(struct change *change)
             groups->commits_failed += entry->error != MILL_KERR_NONE;
         }
     }
-    mill_offset_commit_response_defaults(&out);
-    out.topics = (struct mill_warray){
-        .count = (int32_t)change->topics_count, .get = get_commit_topic, .context = change};
-    mill_admin_answer(change->request, encode_commit, &out);
+    if (change->request->header.api_key == MILL_API_KEY_TXN_OFFSET_COMMIT) {
+        mill_txn_offset_commit_response_defaults(&txn_out);
+        txn_out.topics = (struct mill_warray){
+            .count = (int32_t)change->topics_count, .get = get_txn_topic, .context = change};
+        mill_admin_answer(change->request, encode_txn, &txn_out);
+    } else {
+        mill_offset_commit_response_defaults(&out);
+        out.topics = (struct mill_warray){
+            .count = (int32_t)change->topics_count, .get = get_commit_topic, .context = change};
+        mill_admin_answer(change->request, encode_commit, &out);
+    }
     mill_groups_give(groups, change->request);
     change_free(change);
+}
+
+/* The log has the entry, at or before log_offset. ret: enum mill_kerr. */
+static int16_t commit_apply(struct change *change, struct mill_group *group, const char *topic,
+                            struct entry *entry, int64_t log_offset)
+{
+    struct mill_groups *groups = change->groups;
+    if (entry->pending) {
+        entry->pending->value.log_offset = log_offset;
+        mill_txn_offsets_add(groups, change->shard, change->producer.id, entry->pending);
+        entry->pending = NULL;
+        return MILL_KERR_NONE;
+    }
+    entry->value.log_offset = log_offset;
+    return mill_groups_offset_set(groups, group, topic, entry->partition, &entry->value)
+               ? (int16_t)MILL_KERR_NONE
+               : (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE;
 }
 
 static void commit_done(void *context, const struct mill_journal_result *result)
@@ -161,25 +217,44 @@ static void commit_done(void *context, const struct mill_journal_result *result)
         const struct topic_entries *topic = &change->topics[i];
         for (uint32_t k = 0; k < topic->count; k++) {
             struct entry *entry = &topic->entries[k];
-            if (entry->error == MILL_KERR_NONE &&
-                !mill_groups_offset_set(groups, group, topic->name, entry->partition,
-                                        &entry->value)) {
-                entry->error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+            if (entry->error == MILL_KERR_NONE) {
+                entry->error =
+                    commit_apply(change, group, topic->name, entry, result->next_offset - 1);
             }
         }
     }
     commit_answer(change);
 }
 
+/* One partition of a request. expire_ms: -1 by the broker's setting. */
+static void commit_take(struct change *change, struct topic_entries *to, int32_t partition,
+                        int64_t offset, int32_t leader_epoch, const struct mill_wstr *metadata,
+                        int64_t expire_ms)
+{
+    const struct mill_groups *groups = change->groups;
+    struct entry *entry = &to->entries[to->count++];
+    const char *text = pool_text(&change->pool, metadata);
+    entry->partition = partition;
+    entry->value = (struct mill_offset_value){.offset = offset,
+                                              .leader_epoch = leader_epoch,
+                                              .metadata = text ? text : "",
+                                              .commit_ms = groups->env.now_ms,
+                                              .expire_ms = expire_ms};
+    if (!partition_exists(groups, to, partition)) {
+        entry->error = MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION;
+    } else if (metadata->length > groups->metadata_bytes_max) {
+        entry->error = MILL_KERR_OFFSET_METADATA_TOO_LARGE;
+    }
+}
+
 /* Takes over what the request says. ret: false malformed, or too much. */
 static bool commit_read(struct change *change, const struct mill_offset_commit_request *in,
                         int16_t version)
 {
-    struct mill_groups *groups = change->groups;
     struct mill_offset_commit_request_topics topic;
     struct mill_offset_commit_request_topics_partitions part;
     struct mill_warray topics = in->topics;
-    int64_t now_ms = groups->env.now_ms;
+    int64_t now_ms = change->groups->env.now_ms;
     int64_t expire_ms = in->retention_time_ms >= 0
                             ? now_ms + MILL_MIN(in->retention_time_ms, INT64_MAX - now_ms)
                             : -1;
@@ -187,19 +262,8 @@ static bool commit_read(struct change *change, const struct mill_offset_commit_r
         struct topic_entries *to = change_topic(change, &topic.name, topic.partitions.count);
         while (to && mill_offset_commit_request_topics_partitions_next(&topic.partitions, version,
                                                                        &part)) {
-            struct entry *entry = &to->entries[to->count++];
-            const char *metadata = pool_text(&change->pool, &part.committed_metadata);
-            entry->partition = part.partition_index;
-            entry->value = (struct mill_offset_value){.offset = part.committed_offset,
-                                                      .leader_epoch = part.committed_leader_epoch,
-                                                      .metadata = metadata ? metadata : "",
-                                                      .commit_ms = now_ms,
-                                                      .expire_ms = expire_ms};
-            if (!partition_exists(groups, to, part.partition_index)) {
-                entry->error = MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION;
-            } else if (part.committed_metadata.length > groups->metadata_bytes_max) {
-                entry->error = MILL_KERR_OFFSET_METADATA_TOO_LARGE;
-            }
+            commit_take(change, to, part.partition_index, part.committed_offset,
+                        part.committed_leader_epoch, &part.committed_metadata, expire_ms);
         }
         if (!to) {
             return false;
@@ -268,6 +332,16 @@ static int32_t commit_records(struct change *change, struct mill_pool *pool,
     return records ? count : -1;
 }
 
+static int16_t commit_append(struct change *change, int32_t shard,
+                             const struct mill_journal_record *records, uint32_t records_count)
+{
+    struct mill_groups *groups = change->groups;
+    int16_t error = mill_shards_append_txn(&groups->shards, shard, &change->producer, records,
+                                           records_count, groups->env.now_ms, commit_done, change);
+    return error == MILL_KERR_MESSAGE_TOO_LARGE ? (int16_t)MILL_KERR_INVALID_COMMIT_OFFSET_SIZE
+                                                : error;
+}
+
 static void commit_begin(struct change *change, struct mill_group *group)
 {
     struct mill_groups *groups = change->groups;
@@ -287,8 +361,7 @@ static void commit_begin(struct change *change, struct mill_group *group)
     if (count < 0 || full) {
         change->error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     } else if (count > 0) {
-        change->error =
-            mill_groups_append(groups, group->shard, records, (uint32_t)count, commit_done, change);
+        change->error = commit_append(change, group->shard, records, (uint32_t)count);
     }
     mill_pool_clear(&pool);
     if (count <= 0 || change->error != MILL_KERR_NONE) {
@@ -325,6 +398,121 @@ void mill_offset_commit(struct mill_groups *groups, struct mill_admin_request *r
     commit_begin(change, group);
 }
 
+/* --- commit in a transaction -------------------------------------------------------------------
+ */
+
+/* Takes over what the request says. ret: false malformed, or too much. */
+static bool txn_read(struct change *change, const struct mill_txn_offset_commit_request *in,
+                     int16_t version)
+{
+    struct mill_txn_offset_commit_request_topics topic;
+    struct mill_txn_offset_commit_request_topics_partitions part;
+    struct mill_warray topics = in->topics;
+    while (mill_txn_offset_commit_request_topics_next(&topics, version, &topic)) {
+        struct topic_entries *to = change_topic(change, &topic.name, topic.partitions.count);
+        while (to && mill_txn_offset_commit_request_topics_partitions_next(&topic.partitions,
+                                                                           version, &part)) {
+            commit_take(change, to, part.partition_index, part.committed_offset,
+                        part.committed_leader_epoch, &part.committed_metadata, -1);
+        }
+        if (!to) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Whether the producer's transaction has this group's partition. ret: enum mill_kerr. */
+static int16_t txn_verify(const struct change *change, const char *transactional_id)
+{
+    const struct mill_groups *groups = change->groups;
+    const struct mill_txn_holder holder = {change->producer.id, change->producer.epoch};
+    const struct mill_txn_partition partition = {
+        MILL_OFFSETS_TOPIC, mill_shard_of(change->group_id, groups->shards.count)};
+    int16_t error = mill_txns_verify(change->request->txns, transactional_id, &holder, &partition);
+    return error == MILL_KERR_PRODUCER_FENCED ? (int16_t)MILL_KERR_INVALID_PRODUCER_EPOCH : error;
+}
+
+/* The group, when the producer may commit for it now. ret: enum mill_kerr. */
+static int16_t txn_group(struct change *change, const struct mill_txn_offset_commit_request *in,
+                         struct mill_group **ret_group)
+{
+    struct mill_groups *groups = change->groups;
+    const char *transactional_id = pool_text(&change->pool, &in->transactional_id);
+    const char *member_id = pool_text(&change->pool, &in->member_id);
+    const char *instance_id = pool_text(&change->pool, &in->group_instance_id);
+    int32_t generation = in->generation_id_or_member_epoch;
+    int16_t error = mill_shards_locate(&groups->shards, change->group_id);
+    if (error == MILL_KERR_NONE) {
+        error = transactional_id ? txn_verify(change, transactional_id)
+                                 : (int16_t)MILL_KERR_INVALID_REQUEST;
+    }
+    if (error != MILL_KERR_NONE) {
+        return error;
+    }
+    struct mill_group *group = mill_groups_find(groups, change->group_id);
+    if (!group && generation >= 0) {
+        return MILL_KERR_ILLEGAL_GENERATION;
+    }
+    group = group ? group : mill_groups_make(groups, change->group_id);
+    if (!group) {
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+    *ret_group = group;
+    return mill_group_may_commit_txn(&groups->env, group, member_id ? member_id : "", instance_id,
+                                     generation);
+}
+
+/* Room for what the marker will need. ret: false no memory. */
+static bool txn_prepare(struct change *change)
+{
+    for (uint32_t i = 0; i < change->topics_count; i++) {
+        const struct topic_entries *topic = &change->topics[i];
+        for (uint32_t k = 0; k < topic->count; k++) {
+            struct entry *entry = &topic->entries[k];
+            if (entry->error == MILL_KERR_NONE) {
+                entry->pending = mill_txn_offset_new(change->groups, change->group_id, topic->name,
+                                                     entry->partition, &entry->value);
+                if (!entry->pending) {
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+void mill_txn_offset_commit(struct mill_groups *groups, struct mill_admin_request *request,
+                            struct mill_cursor *at)
+{
+    struct mill_txn_offset_commit_request in;
+    struct mill_group *group = NULL;
+    int16_t version = request->header.api_version;
+    struct change *change = NULL;
+    if (mill_txn_offset_commit_request_decode(at, version, &in) == 0) {
+        change = change_new(groups, request, &in.group_id, in.topics.count);
+    }
+    if (change && !txn_read(change, &in, version)) {
+        change_free(change);
+        change = NULL;
+    }
+    if (!change) {
+        mill_admin_close(request);
+        return;
+    }
+    change->producer =
+        (struct mill_journal_producer){.id = in.producer_id, .epoch = in.producer_epoch};
+    change->error = txn_group(change, &in, &group);
+    if (change->error == MILL_KERR_NONE && !txn_prepare(change)) {
+        change->error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+    if (change->error != MILL_KERR_NONE) {
+        commit_answer(change);
+        return;
+    }
+    commit_begin(change, group);
+}
+
 /* --- fetch -------------------------------------------------------------------------------------
  */
 
@@ -337,7 +525,8 @@ struct fetch_fill {
     int16_t error;
     int16_t partition_error; /* version 1 has no other place */
     bool all;
-    struct mill_warray asked;         /* topics */
+    bool stable;              /* an offset that a transaction may still change is not told */
+    struct mill_warray asked; /* topics */
     struct mill_warray asked_indexes; /* of the present topic */
     const char *topic;
     struct mill_admin_request *request;
@@ -351,13 +540,23 @@ struct fetched {
     int64_t offset;
     int32_t epoch;
     const char *metadata;
+    int16_t error;
 };
 
-static struct fetched fetched_of(const struct mill_group_offset *offset)
+static struct fetched fetched_of(const struct fetch_fill *fill,
+                                 const struct mill_group_offset *offset, int32_t partition)
 {
+    const struct fetched none = {-1, -1, "", fill->partition_error};
+    const char *topic = offset ? offset->topic : fill->topic;
+#ifndef MILL_MUTANT_GROUP_UNSTABLE_TOLD
+    if (fill->stable && fill->error == MILL_KERR_NONE && topic &&
+        mill_txn_offsets_wait(fill->groups, fill->group_id, topic, partition)) {
+        return (struct fetched){-1, -1, "", MILL_KERR_UNSTABLE_OFFSET_COMMIT};
+    }
+#endif
     return offset ? (struct fetched){offset->value.offset, offset->value.leader_epoch,
-                                     offset->value.metadata}
-                  : (struct fetched){-1, -1, ""};
+                                     offset->value.metadata, fill->partition_error}
+                  : none;
 }
 
 /* The next partition of the present topic. */
@@ -390,11 +589,12 @@ static void get_fetch_partition(const void *context, int32_t index, void *ret_el
     struct fetch_fill *fill = (void *)(uintptr_t)context;
     struct mill_offset_fetch_response_topics_partitions *element = ret_element;
     MILL_UNUSED(index);
-    struct fetched fetched = fetched_of(fetch_partition(fill, &element->partition_index));
+    const struct mill_group_offset *offset = fetch_partition(fill, &element->partition_index);
+    struct fetched fetched = fetched_of(fill, offset, element->partition_index);
     element->committed_offset = fetched.offset;
     element->committed_leader_epoch = fetched.epoch;
     element->metadata = mill_wstr_of(fetched.metadata);
-    element->error_code = fill->partition_error;
+    element->error_code = fetched.error;
 }
 
 static void get_fetch_group_partition(const void *context, int32_t index, void *ret_element)
@@ -402,10 +602,12 @@ static void get_fetch_group_partition(const void *context, int32_t index, void *
     struct fetch_fill *fill = (void *)(uintptr_t)context;
     struct mill_offset_fetch_response_groups_topics_partitions *element = ret_element;
     MILL_UNUSED(index);
-    struct fetched fetched = fetched_of(fetch_partition(fill, &element->partition_index));
+    const struct mill_group_offset *offset = fetch_partition(fill, &element->partition_index);
+    struct fetched fetched = fetched_of(fill, offset, element->partition_index);
     element->committed_offset = fetched.offset;
     element->committed_leader_epoch = fetched.epoch;
     element->metadata = mill_wstr_of(fetched.metadata);
+    element->error_code = fetched.error;
 }
 
 /* Goes on to the next topic: its name, and how many partitions. */
@@ -489,12 +691,13 @@ static bool fetch_all(struct fetch_fill *fill)
 /* Prepares the answer for one group. ret: false no memory. */
 static bool fetch_begin(struct mill_groups *groups, struct mill_admin_request *request,
                         const struct mill_wstr *group_id, const struct mill_warray *topics,
-                        struct fetch_fill *ret)
+                        bool stable, struct fetch_fill *ret)
 {
     *ret = (struct fetch_fill){.groups = groups,
                                .request = request,
                                .version = request->header.api_version,
                                .asked = *topics,
+                               .stable = stable,
                                .all = topics->count < 0};
     ret->group_id = mill_admin_text(request, group_id, NULL);
     if (!ret->group_id) {
@@ -563,12 +766,13 @@ void mill_offset_fetch(struct mill_groups *groups, struct mill_admin_request *re
     answer.copies = mill_pool_take(&request->pool, most * sizeof(*answer.fills));
     bool good = answer.fills && answer.copies;
     if (version < 8) {
-        good = good && fetch_begin(groups, request, &in.group_id, &in.topics, &answer.fills[0]);
+        good = good && fetch_begin(groups, request, &in.group_id, &in.topics, in.require_stable,
+                                   &answer.fills[0]);
         answer.count = 1;
     }
     while (good && version >= 8 &&
            mill_offset_fetch_request_groups_next(&in.groups, version, &asked)) {
-        good = fetch_begin(groups, request, &asked.group_id, &asked.topics,
+        good = fetch_begin(groups, request, &asked.group_id, &asked.topics, in.require_stable,
                            &answer.fills[answer.count++]);
     }
     if (!good) {

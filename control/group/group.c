@@ -727,6 +727,24 @@ int16_t mill_group_may_commit(struct mill_group_env *env, struct mill_group *gro
     return group->state == MILL_GROUP_COMPLETING ? MILL_KERR_REBALANCE_IN_PROGRESS : MILL_KERR_NONE;
 }
 
+int16_t mill_group_may_commit_txn(struct mill_group_env *env, struct mill_group *group,
+                                  const char *member_id, const char *instance_id,
+                                  int32_t generation)
+{
+    struct mill_group_member *member = NULL;
+    if (group->state == MILL_GROUP_DEAD) {
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+    if (generation < 0 && member_id[0] == '\0' && !instance_id) {
+        return MILL_KERR_NONE; /* a producer that names the group alone */
+    }
+    int16_t error = check_member(group, member_id, instance_id, generation, &member);
+    if (error == MILL_KERR_NONE && !member->join && !member->sync) {
+        timeout_renew(env, member);
+    }
+    return error;
+}
+
 /* --- timers ------------------------------------------------------------------------------------
  */
 

@@ -193,6 +193,10 @@ int16_t mill_group_leave(struct mill_group_env *env, struct mill_group *group,
 /* Whether this member may commit now. ret: enum mill_kerr. */
 int16_t mill_group_may_commit(struct mill_group_env *env, struct mill_group *group,
                               const char *member_id, const char *instance_id, int32_t generation);
+/* The same for offsets inside a transaction: who names no member may always (KIP-447). */
+int16_t mill_group_may_commit_txn(struct mill_group_env *env, struct mill_group *group,
+                                  const char *member_id, const char *instance_id,
+                                  int32_t generation);
 
 /* The record of the leader's assignments is in the log, or not (error). */
 void mill_group_synced(struct mill_group_env *env, struct mill_group *group, int32_t generation,

@@ -409,8 +409,27 @@ static bool apply_offset(struct mill_groups *groups, const struct mill_group_rec
            mill_groups_offset_set(groups, group, record->topic, record->partition, &record->value);
 }
 
-static bool load_record(void *context, int32_t shard, bool again, const struct mill_record *record,
-                        struct mill_pool *pool)
+/* ret: false no memory. */
+static bool load_txn_offset(struct mill_groups *groups, int32_t shard, int64_t producer_id,
+                            const struct mill_group_record *record)
+{
+    struct mill_txn_offset *offset = mill_txn_offset_new(groups, record->group, record->topic,
+                                                         record->partition, &record->value);
+    if (offset) {
+        mill_txn_offsets_add(groups, shard, producer_id, offset);
+    }
+    return offset != NULL;
+}
+
+static void load_marker(void *context, int32_t shard, const struct mill_journal_at *at, bool commit)
+{
+#ifndef MILL_MUTANT_GROUP_TXN_MARKER_UNREAD
+    mill_txn_offsets_end(context, shard, at->producer_id, commit, at->offset);
+#endif
+}
+
+static bool load_record(void *context, int32_t shard, bool again, const struct mill_journal_at *at,
+                        const struct mill_record *record, struct mill_pool *pool)
 {
     struct mill_groups *groups = context;
     struct mill_group_record read;
@@ -420,6 +439,10 @@ static bool load_record(void *context, int32_t shard, bool again, const struct m
     if (read.kind != MILL_GROUP_RECORD_OTHER &&
         mill_shard_of(read.group, groups->shards.count) != shard) {
         return false; /* of a time with fewer partitions: another one has the group now */
+    }
+    read.value.log_offset = at->offset;
+    if (read.kind == MILL_GROUP_RECORD_OFFSET && at->producer_id >= 0 && !read.tombstone) {
+        return load_txn_offset(groups, shard, at->producer_id, &read);
     }
     if (read.kind == MILL_GROUP_RECORD_OFFSET) {
         return apply_offset(groups, &read);
@@ -443,10 +466,21 @@ static void load_drop(void *context, int32_t shard)
 {
     struct mill_groups *groups = context;
     groups->expiry = (struct mill_expiry){0};
+    mill_txn_offsets_drop(groups, shard);
     while (groups->shards.items[shard].first) {
         struct mill_group *group = groups->shards.items[shard].first;
         mill_group_release(&groups->env, group, MILL_KERR_NOT_COORDINATOR);
         mill_groups_remove(groups, group);
+    }
+}
+
+void mill_groups_txn_ended(struct mill_groups *groups, const char *topic, int32_t partition,
+                           int64_t producer_id, bool commit)
+{
+    /* While the shard is read on, the marker is met there, behind what is still to be read. */
+    if (strcmp(topic, MILL_OFFSETS_TOPIC) == 0 && (uint32_t)partition < groups->shards.count &&
+        groups->shards.items[partition].state == MILL_SHARD_READY) {
+        mill_txn_offsets_end(groups, partition, producer_id, commit, INT64_MAX);
     }
 }
 
@@ -663,7 +697,7 @@ int mill_groups_open(struct mill_groups *groups, struct mill_controller *control
         .timer = group_timer,
     };
     static const struct mill_shards_calls load_calls = {
-        .record = load_record, .ready = load_ready, .drop = load_drop};
+        .record = load_record, .marker = load_marker, .ready = load_ready, .drop = load_drop};
     const struct mill_config *config = controller->config;
     *groups = (struct mill_groups){
         .env = {.calls = &calls,
@@ -693,6 +727,7 @@ int mill_groups_open(struct mill_groups *groups, struct mill_controller *control
     groups->buckets = calloc(BUCKETS, sizeof(struct mill_group *));
     groups->offset_buckets = calloc(OFFSET_BUCKETS, sizeof(struct mill_group_offset *));
     if (!groups->buckets || !groups->offset_buckets ||
+        mill_txn_offsets_open(&groups->txn_offsets) < 0 ||
         mill_heap_init(&groups->timers, MILL_GROUPS_MAX) < 0) {
         mill_groups_close(groups);
         return -ENOMEM;
@@ -710,6 +745,7 @@ void mill_groups_close(struct mill_groups *groups)
         mill_admin_free(request);
     }
     mill_heap_fini(&groups->timers);
+    mill_txn_offsets_close(&groups->txn_offsets);
     free(groups->buckets);
     free(groups->offset_buckets);
     groups->buckets = NULL;
@@ -742,6 +778,7 @@ static const struct {
                    struct mill_cursor *at);
 } handlers[] = {
     {MILL_API_KEY_OFFSET_COMMIT, mill_offset_commit},
+    {MILL_API_KEY_TXN_OFFSET_COMMIT, mill_txn_offset_commit},
     {MILL_API_KEY_OFFSET_FETCH, mill_offset_fetch},
     {MILL_API_KEY_FIND_COORDINATOR, mill_find_coordinator},
     {MILL_API_KEY_JOIN_GROUP, mill_join_group},
@@ -767,7 +804,6 @@ bool mill_groups_has_api(int16_t api_key)
 void mill_groups_request(struct mill_groups *groups, struct mill_admin_request *request,
                          struct mill_cursor *at)
 {
-    request->groups = groups;
     for (size_t i = 0; i < MILL_COUNT_OF(handlers); i++) {
         if (handlers[i].key == request->header.api_key) {
             handlers[i].handle(groups, request, at);

@@ -13,6 +13,7 @@
 #include "control/admin/request.h"
 #include "control/group/group.h"
 #include "control/group/records.h"
+#include "control/group/txn_offsets.h"
 #include "control/journal/shards.h"
 #include "ipc/counters.h"
 
@@ -62,6 +63,7 @@ struct mill_groups {
     uint32_t offsets_count;
     struct mill_heap timers;
     struct mill_shards shards; /* of __consumer_offsets */
+    struct mill_txn_offsets txn_offsets;
     struct mill_expiry expiry;
     uint64_t check_due_ns;
     uint64_t topics_deleted; /* the controller's count as it was looked at last */
@@ -94,7 +96,13 @@ void mill_groups_publish(const struct mill_groups *groups, struct mill_shared_co
 bool mill_groups_has_api(int16_t api_key);
 void mill_groups_request(struct mill_groups *groups, struct mill_admin_request *request,
                          struct mill_cursor *at);
-/* FindCoordinator waits for __consumer_offsets to be made. */
+/* A marker of the producer is in that partition: what was committed in its transaction is decided,
+ * when the topic is that of the offsets. */
+void mill_groups_txn_ended(struct mill_groups *groups, const char *topic, int32_t partition,
+                           int64_t producer_id, bool commit);
+/* Partitions of __consumer_offsets; makes it when there is none. ret: 0 not yet. */
+uint32_t mill_groups_shards(struct mill_groups *groups, struct mill_admin_request *request);
+/* FindCoordinator waits for its internal topic to be made. */
 void mill_find_coordinator_continue(struct mill_groups *groups, struct mill_admin_request *request,
                                     uint64_t now_ns);
 
@@ -140,6 +148,8 @@ void mill_leave_group(struct mill_groups *groups, struct mill_admin_request *req
                       struct mill_cursor *at);
 void mill_offset_commit(struct mill_groups *groups, struct mill_admin_request *request,
                         struct mill_cursor *at);
+void mill_txn_offset_commit(struct mill_groups *groups, struct mill_admin_request *request,
+                            struct mill_cursor *at);
 void mill_offset_fetch(struct mill_groups *groups, struct mill_admin_request *request,
                        struct mill_cursor *at);
 void mill_offset_delete(struct mill_groups *groups, struct mill_admin_request *request,

@@ -19,7 +19,8 @@ struct mill_offset_value {
     int32_t leader_epoch; /* -1 unknown */
     const char *metadata;
     int64_t commit_ms;
-    int64_t expire_ms; /* -1: by the broker's setting */
+    int64_t expire_ms;  /* -1: by the broker's setting */
+    int64_t log_offset; /* of its record, or a later one of the same append; not in records */
 };
 
 struct mill_group_value_member {

@@ -48,7 +48,8 @@ struct batch {
     uint32_t size_bytes;
     uint32_t capacity_bytes;
     uint32_t records_count;
-    bool closed; /* sent, or about to be ended: takes no more */
+    struct mill_journal_producer producer; /* id -1: of no transaction */
+    bool closed;                           /* sent, or about to be ended: takes no more */
     int64_t base_ms;
     int64_t max_ms;
 };
@@ -443,11 +444,19 @@ static bool batch_grow(struct batch *batch, uint64_t more_bytes)
     return true;
 }
 
-/* The batch that takes more_bytes more: the last one while it is open and has room. */
-static struct batch *batch_for(struct partition *partition, uint64_t more_bytes)
+static bool same_producer(const struct batch *batch, const struct mill_journal_producer *producer)
+{
+    return batch->producer.id == producer->id && batch->producer.epoch == producer->epoch;
+}
+
+/* The batch that takes more_bytes more: the last one while it is open, of the same transaction, and
+ * has room. */
+static struct batch *batch_for(struct partition *partition,
+                               const struct mill_journal_producer *producer, uint64_t more_bytes)
 {
     struct batch *last = last_of(partition);
-    if (last && !last->closed && last->size_bytes + more_bytes <= partition->batch_bytes_max) {
+    if (last && !last->closed && same_producer(last, producer) &&
+        last->size_bytes + more_bytes <= partition->batch_bytes_max) {
         return batch_grow(last, more_bytes) ? last : NULL;
     }
     struct batch *batch = calloc(1, sizeof(*batch));
@@ -456,6 +465,7 @@ static struct batch *batch_for(struct partition *partition, uint64_t more_bytes)
     }
     batch->size_bytes = MILL_BATCH_HEADER_BYTES;
     batch->last = &batch->first;
+    batch->producer = *producer;
     if (!batch_grow(batch, MILL_MAX(more_bytes, (uint64_t)BATCH_BYTES_FIRST))) {
         free(batch);
         return NULL;
@@ -469,6 +479,16 @@ int mill_journal_append(struct mill_journal *journal, const struct mill_map_topi
                         int32_t index, const struct mill_journal_record *records,
                         uint32_t records_count, int64_t now_ms, mill_journal_done done,
                         void *context)
+{
+    const struct mill_journal_producer nobody = {.id = -1, .epoch = -1};
+    return mill_journal_append_txn(journal, topic, index, &nobody, records, records_count, now_ms,
+                                   done, context);
+}
+
+int mill_journal_append_txn(struct mill_journal *journal, const struct mill_map_topic *topic,
+                            int32_t index, const struct mill_journal_producer *producer,
+                            const struct mill_journal_record *records, uint32_t records_count,
+                            int64_t now_ms, mill_journal_done done, void *context)
 {
     uint64_t bytes = records_bytes_max(records, records_count);
     MILL_ASSERT(records_count > 0);
@@ -493,7 +513,7 @@ int mill_journal_append(struct mill_journal *journal, const struct mill_map_topi
         return -ENOMEM;
     }
     partition->batch_bytes_max = (uint32_t)topic->settings.max_message_bytes;
-    struct batch *batch = batch_for(partition, bytes);
+    struct batch *batch = batch_for(partition, producer, bytes);
     if (!batch) {
         free(append);
         return -ENOMEM;
@@ -587,12 +607,12 @@ static void batch_seal(struct batch *batch)
     wire->batch_length = be32_make(batch->size_bytes - MILL_BATCH_PREFIX_BYTES);
     wire->partition_leader_epoch = be32_make(UINT32_MAX);
     wire->magic = 2;
-    wire->attributes = be16_make(0);
+    wire->attributes = be16_make(batch->producer.id >= 0 ? MILL_BATCH_TRANSACTIONAL : 0);
     wire->last_offset_delta = be32_make(batch->records_count - 1);
     wire->base_timestamp = be64_make((uint64_t)batch->base_ms);
     wire->max_timestamp = be64_make((uint64_t)batch->max_ms);
-    wire->producer_id = be64_make(UINT64_MAX);
-    wire->producer_epoch = be16_make(UINT16_MAX);
+    wire->producer_id = be64_make((uint64_t)batch->producer.id);
+    wire->producer_epoch = be16_make((uint16_t)batch->producer.epoch);
     wire->base_sequence = be32_make(UINT32_MAX);
     wire->records_count = be32_make(batch->records_count);
     batch->closed = true;
@@ -663,17 +683,17 @@ static void get_start_topic(const void *context, int32_t index, void *ret_elemen
 static int16_t key_of(const struct core *core)
 {
     return core->busy == APPENDING     ? MILL_API_KEY_PRODUCE
-           : core->busy == MARKING     ? MILL_API_KEY_WRITE_TXN_MARKERS
+           : core->busy == MARKING     ? mill_marks_key(core->marking)
            : core->reading->offset < 0 ? MILL_API_KEY_LIST_OFFSETS
                                        : MILL_API_KEY_FETCH;
 }
 
 static int16_t version_of(int16_t key)
 {
-    return key == MILL_API_KEY_PRODUCE             ? PRODUCE_VERSION
-           : key == MILL_API_KEY_WRITE_TXN_MARKERS ? MILL_MARKS_VERSION
-           : key == MILL_API_KEY_FETCH             ? FETCH_VERSION
-                                                   : LIST_OFFSETS_VERSION;
+    return key == MILL_API_KEY_PRODUCE        ? PRODUCE_VERSION
+           : key == MILL_API_KEY_FETCH        ? FETCH_VERSION
+           : key == MILL_API_KEY_LIST_OFFSETS ? LIST_OFFSETS_VERSION
+                                              : mill_marks_version(key);
 }
 
 static int encode_request(struct mill_journal *journal, struct core *core, struct mill_writer *to)
@@ -681,7 +701,7 @@ static int encode_request(struct mill_journal *journal, struct core *core, struc
     if (core->busy == APPENDING) {
         struct mill_produce_request message;
         mill_produce_request_defaults(&message);
-        message.transactional_id = mill_wstr_of(NULL);
+        message.transactional_id = mill_wstr_of(""); /* some batches may belong to transactions */
         message.acks = -1;
         message.timeout_ms = (int32_t)(journal->timeout_ns / 1000000);
         message.topic_data = (struct mill_warray){
@@ -774,6 +794,9 @@ static bool marks_take(struct core *core)
 {
     while (core->marks && core->marking_count < MILL_MARKS_FLIGHT_MAX) {
         struct mill_mark *mark = core->marks;
+        if (core->marking_count > 0 && mark->marker.grant != core->marking[0]->marker.grant) {
+            break; /* another request: their order matters */
+        }
         core->marks = mark->next;
         if (!core->marks) {
             core->marks_last = &core->marks;
@@ -1147,32 +1170,54 @@ const struct mill_journal_counters *mill_journal_counters(const struct mill_jour
 /* --- walking what was read ---------------------------------------------------------------------
  */
 
+static bool walk_marker(const struct mill_batch *batch, const uint8_t *bytes, int64_t from,
+                        const struct mill_journal_visitor *visitor)
+{
+    struct mill_marker marker;
+    const struct mill_journal_at at = {.offset = batch->base_offset,
+                                       .timestamp_ms = batch->max_timestamp,
+                                       .producer_id = batch->producer_id};
+    if (mill_marker_read(bytes, mill_batch_size_bytes(batch), &marker) < 0) {
+        return false;
+    }
+    if (batch->base_offset >= from) {
+        visitor->marker(visitor->context, &at, marker.type == MILL_MARKER_COMMIT);
+    }
+    return true;
+}
+
 static bool walk_batch(const struct mill_batch *batch, const uint8_t *bytes, int64_t from,
-                       mill_journal_visit visit, void *context)
+                       const struct mill_journal_visitor *visitor)
 {
     struct mill_buf buf;
     uint32_t size = mill_batch_size_bytes(batch);
     struct mill_cursor at =
         mill_cursor_over(&buf, bytes + MILL_BATCH_HEADER_BYTES, size - MILL_BATCH_HEADER_BYTES);
-    if (batch->magic != 2 || mill_batch_codec(batch) != MILL_CODEC_NONE ||
-        (batch->attributes & MILL_BATCH_CONTROL) != 0) {
+    if (batch->magic != 2 || mill_batch_codec(batch) != MILL_CODEC_NONE) {
         return false;
     }
+    if ((batch->attributes & MILL_BATCH_CONTROL) != 0) {
+        return walk_marker(batch, bytes, from, visitor);
+    }
+    bool transactional = (batch->attributes & MILL_BATCH_TRANSACTIONAL) != 0;
     for (int32_t i = 0; i < batch->records_count; i++) {
         struct mill_record record;
         if (mill_record_next(&at, &record) < 0) {
             return false;
         }
-        int64_t offset = batch->base_offset + record.offset_delta;
-        if (offset >= from) {
-            visit(context, offset, batch->base_timestamp + record.timestamp_delta, &record);
+        const struct mill_journal_at where = {
+            .offset = batch->base_offset + record.offset_delta,
+            .timestamp_ms = batch->base_timestamp + record.timestamp_delta,
+            .producer_id = transactional ? batch->producer_id : -1};
+        if (where.offset >= from) {
+            visitor->record(visitor->context, &where, &record);
         }
     }
     return true;
 }
 
 int64_t mill_journal_walk(const uint8_t *records, uint32_t records_bytes, int64_t from,
-                          mill_journal_visit visit, void *context, uint32_t *ret_skipped)
+                          const struct mill_journal_visitor *visitor, uint32_t *ret_skipped)
 {
     int64_t next = from;
     *ret_skipped = 0;
@@ -1183,7 +1228,7 @@ int64_t mill_journal_walk(const uint8_t *records, uint32_t records_bytes, int64_
             mill_batch_size_bytes(&batch) > records_bytes) {
             break; /* the cut end of what was asked for */
         }
-        *ret_skipped += walk_batch(&batch, records, from, visit, context) ? 0 : 1;
+        *ret_skipped += walk_batch(&batch, records, from, visitor) ? 0 : 1;
         next = MILL_MAX(next, mill_batch_last_offset(&batch) + 1);
         records += mill_batch_size_bytes(&batch);
         records_bytes -= mill_batch_size_bytes(&batch);

@@ -20,7 +20,7 @@
 enum {
     MILL_JOURNAL_QUEUE_BYTES_MAX = 64 << 20, /* of records that wait or are on their way */
     MILL_JOURNAL_READS_MAX = 4096,
-    MILL_JOURNAL_MARKS_MAX = 16384,      /* of all cores, waiting or on their way */
+    MILL_JOURNAL_MARKS_MAX = 32768,      /* of all cores, waiting or on their way */
     MILL_JOURNAL_READ_BYTES = 256 << 10, /* of one read, or one batch when that is larger */
 };
 
@@ -61,12 +61,20 @@ struct mill_journal_read {
 };
 typedef void (*mill_journal_read_done)(void *context, const struct mill_journal_read *read);
 
-/* The end of a transaction (KIP-98). */
+/* The end of a transaction in a partition (KIP-98), or, with grant, its beginning: the core lets
+ * the producer write until the marker. */
 struct mill_journal_marker {
     int64_t producer_id;
     int16_t producer_epoch;
+    bool grant;
     bool commit;
     int32_t coordinator_epoch;
+};
+
+/* Whose transaction records belong to. */
+struct mill_journal_producer {
+    int64_t id;
+    int16_t epoch;
 };
 
 struct mill_journal;
@@ -92,14 +100,20 @@ int mill_journal_append(struct mill_journal *journal, const struct mill_map_topi
                         int32_t partition, const struct mill_journal_record *records,
                         uint32_t records_count, int64_t now_ms, mill_journal_done done,
                         void *context) MILL_WARN_UNUSED;
+/* The same, as part of a transaction: a batch of its own, which becomes good or void with the
+ * producer's marker. Refused with INVALID_TXN_STATE unless the partition was granted. */
+int mill_journal_append_txn(struct mill_journal *journal, const struct mill_map_topic *topic,
+                            int32_t partition, const struct mill_journal_producer *producer,
+                            const struct mill_journal_record *records, uint32_t records_count,
+                            int64_t now_ms, mill_journal_done done, void *context) MILL_WARN_UNUSED;
 /* Reads from an offset on, about MILL_JOURNAL_READ_BYTES. offset -1: reads nothing but where the
  * log starts. ret: 0 (done follows), -ENOBUFS, -ENOTCONN, -ENOMEM. */
 int mill_journal_read(struct mill_journal *journal, const struct mill_map_topic *topic,
                       int32_t partition, int64_t offset, mill_journal_read_done done,
                       void *context) MILL_WARN_UNUSED;
-/* Ends a transaction in a partition of any topic; many go in one request. done is called as for an
- * append; its result has no offset. A marker whose outcome is not known may be sent again. ret: as
- * mill_journal_read. */
+/* Ends a transaction in a partition of any topic, or grants it; many go in one request, and those
+ * of one core arrive in the order of these calls. done is called as for an append; its result has
+ * no offset. What ended unknown may be sent again. ret: as mill_journal_read. */
 int mill_journal_mark(struct mill_journal *journal, const struct mill_map_topic *topic,
                       int32_t partition, const struct mill_journal_marker *marker,
                       mill_journal_done done, void *context) MILL_WARN_UNUSED;
@@ -111,12 +125,25 @@ bool mill_journal_has_work(const struct mill_journal *journal);
 
 const struct mill_journal_counters *mill_journal_counters(const struct mill_journal *journal);
 
-/* Visits each record at or behind from of whole batches, uncompressed ones; control batches and
- * damaged ones are left out and counted in *ret_skipped. ret: offset behind the last batch, or from
- * when there is none. */
-typedef void (*mill_journal_visit)(void *context, int64_t offset, int64_t timestamp_ms,
-                                   const struct mill_record *record);
+/* Where a record or marker lies. */
+struct mill_journal_at {
+    int64_t offset;
+    int64_t timestamp_ms;
+    int64_t producer_id; /* of the transaction it belongs to; -1 none */
+};
+
+struct mill_journal_visitor {
+    void (*record)(void *context, const struct mill_journal_at *at,
+                   const struct mill_record *record);
+    /* The end of at->producer_id's transaction in this partition. */
+    void (*marker)(void *context, const struct mill_journal_at *at, bool commit);
+    void *context;
+};
+
+/* Visits each record and marker at or behind from of whole batches, uncompressed ones; damaged ones
+ * and control batches of another kind are left out and counted in *ret_skipped. ret: offset behind
+ * the last batch, or from when there is none. */
 int64_t mill_journal_walk(const uint8_t *records, uint32_t records_bytes, int64_t from,
-                          mill_journal_visit visit, void *context, uint32_t *ret_skipped);
+                          const struct mill_journal_visitor *visitor, uint32_t *ret_skipped);
 
 #endif

@@ -67,6 +67,16 @@ int16_t mill_shards_append(struct mill_shards *shards, int32_t shard,
                            const struct mill_journal_record *records, uint32_t records_count,
                            int64_t now_ms, mill_journal_done done, void *context)
 {
+    const struct mill_journal_producer nobody = {.id = -1, .epoch = -1};
+    return mill_shards_append_txn(shards, shard, &nobody, records, records_count, now_ms, done,
+                                  context);
+}
+
+int16_t mill_shards_append_txn(struct mill_shards *shards, int32_t shard,
+                               const struct mill_journal_producer *producer,
+                               const struct mill_journal_record *records, uint32_t records_count,
+                               int64_t now_ms, mill_journal_done done, void *context)
+{
     const struct mill_topic *topic = mill_shards_topic(shards);
     if (!topic || (uint32_t)shard >= shards->count) {
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
@@ -74,8 +84,8 @@ int16_t mill_shards_append(struct mill_shards *shards, int32_t shard,
     if (shards->items[shard].state != MILL_SHARD_READY) {
         return MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS;
     }
-    int rc = mill_journal_append(shards->journal, topic->record, shard, records, records_count,
-                                 now_ms, done, context);
+    int rc = mill_journal_append_txn(shards->journal, topic->record, shard, producer, records,
+                                     records_count, now_ms, done, context);
     return rc == 0           ? MILL_KERR_NONE
            : rc == -EMSGSIZE ? MILL_KERR_MESSAGE_TOO_LARGE
                              : MILL_KERR_COORDINATOR_NOT_AVAILABLE;
@@ -123,6 +133,9 @@ int16_t mill_shards_outcome(struct mill_shards *shards, int32_t shard,
         return MILL_KERR_UNKNOWN_SERVER_ERROR;
     case MILL_KERR_NOT_LEADER_OR_FOLLOWER:
         return MILL_KERR_NOT_COORDINATOR;
+    case MILL_KERR_INVALID_PRODUCER_EPOCH:
+    case MILL_KERR_INVALID_TXN_STATE:
+        return result->error; /* of records in a transaction, which is over by now */
     default:
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
@@ -139,15 +152,22 @@ struct loading {
     struct mill_pool pool;
 };
 
-static void load_visit(void *context, int64_t offset, int64_t timestamp_ms,
-                       const struct mill_record *record)
+static void load_marker(void *context, const struct mill_journal_at *at, bool commit)
+{
+    const struct loading *loading = context;
+    const struct mill_shards *shards = loading->shards;
+    if (shards->calls->marker) {
+        shards->calls->marker(shards->context, loading->shard, at, commit);
+    }
+}
+
+static void load_record(void *context, const struct mill_journal_at *at,
+                        const struct mill_record *record)
 {
     struct loading *loading = context;
     struct mill_shards *shards = loading->shards;
-    MILL_UNUSED(offset);
-    MILL_UNUSED(timestamp_ms);
     if (!shards->calls->record(shards->context, loading->shard, shards->items[loading->shard].again,
-                               record, &loading->pool)) {
+                               at, record, &loading->pool)) {
         shards->records_bad++;
     }
     mill_pool_clear(&loading->pool);
@@ -180,8 +200,10 @@ static void load_done(void *context, const struct mill_journal_read *read)
         shard->next_offset = read->log_start;
     } else {
         uint32_t skipped = 0;
+        const struct mill_journal_visitor visitor = {
+            .record = load_record, .marker = load_marker, .context = loading};
         int64_t next = mill_journal_walk(read->records, read->records_bytes, shard->next_offset,
-                                         load_visit, loading, &skipped);
+                                         &visitor, &skipped);
         shards->records_bad += skipped;
         /* Nothing up to the end: compaction took the last records. */
         bool nothing = next == shard->next_offset;

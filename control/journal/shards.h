@@ -37,8 +37,10 @@ struct mill_shard {
 struct mill_shards_calls {
     /* A record of the log, in order; again: of a shard that was loaded before. What is in the pool
      * lasts until the call returns. ret: false: it was of no use (counted). */
-    bool (*record)(void *context, int32_t shard, bool again, const struct mill_record *record,
-                   struct mill_pool *pool);
+    bool (*record)(void *context, int32_t shard, bool again, const struct mill_journal_at *at,
+                   const struct mill_record *record, struct mill_pool *pool);
+    /* The end of at->producer_id's transaction, in order with the records. NULL: of no use. */
+    void (*marker)(void *context, int32_t shard, const struct mill_journal_at *at, bool commit);
     /* All that the log has is in memory. */
     void (*ready)(void *context, int32_t shard, bool again);
     /* The topic is gone: forget everything of the shard. */
@@ -77,6 +79,11 @@ struct mill_topic *mill_shards_topic(const struct mill_shards *shards);
 int16_t mill_shards_append(struct mill_shards *shards, int32_t shard,
                            const struct mill_journal_record *records, uint32_t records_count,
                            int64_t now_ms, mill_journal_done done, void *context);
+/* The same, as part of a producer's transaction. */
+int16_t mill_shards_append_txn(struct mill_shards *shards, int32_t shard,
+                               const struct mill_journal_producer *producer,
+                               const struct mill_journal_record *records, uint32_t records_count,
+                               int64_t now_ms, mill_journal_done done, void *context);
 /* What a result of the journal means to a client; an unknown outcome makes the shard read on. To be
  * called for every append. ret: enum mill_kerr. */
 int16_t mill_shards_outcome(struct mill_shards *shards, int32_t shard,

@@ -92,6 +92,12 @@ static void arrived(void *context, const struct mill_journal_result *result)
 #endif
     marks->states[index] = done ? MARK_DONE : MARK_TO_SEND;
     marks->left -= done;
+    if (done && marks->txns->ended) {
+        const struct mill_txn_partition *where = &marks->txn->now.partitions->items[index];
+        marks->txns->ended(marks->txns->ended_context, where->topic, where->index,
+                           marks->txn->now.producer_id,
+                           marks->txn->now.state == MILL_TXN_PREPARE_COMMIT);
+    }
     if (!done) {
         marks->txns->marks_again++;
         marks->retry_ns = marks->txns->now_ns + RETRY_NS;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/siphash.h"
+#include "control/txn/grants.h"
 #include "control/txn/marks.h"
 #include "control/txn/records.h"
 #include "protocol/errors.h"
@@ -14,6 +15,7 @@
 enum {
     BUCKETS = 1 << 16,
     RETRY_NS = 100000000,
+    TELL_NS = 50000000,
 };
 
 /* A record on its way to the log. */
@@ -23,7 +25,8 @@ struct mill_txn_writing {
     int32_t shard;
     int16_t error; /* to tell when the log has it */
     struct mill_txn_values next;
-    mill_txns_done done; /* NULL nobody asked */
+    struct mill_txn_set *added; /* to be granted before anybody is told; NULL none */
+    mill_txns_done done;        /* NULL nobody asked */
     void *context;
 };
 
@@ -115,6 +118,48 @@ static void txn_resume(struct mill_txns *txns, struct mill_txn *txn)
 #endif
 }
 
+/* One that is under way may not be known to the cores. */
+static void txn_untold(struct mill_txns *txns, struct mill_txn *txn)
+{
+    if (txn->now.state == MILL_TXN_ONGOING) {
+        txn->untold = true;
+        txns->told = false;
+    }
+}
+
+/* Who waits for grants. */
+struct granting {
+    mill_txns_done done;
+    void *context;
+    struct mill_txns *txns;
+    char id[];
+};
+
+static void granted(void *context, int16_t error)
+{
+    struct granting *granting = context;
+    const struct mill_txn *txn = mill_txns_find(granting->txns, granting->id);
+    granting->done(granting->context, error, error || !txn ? NULL : &txn->now);
+    free(granting);
+}
+
+/* The cores let the holder in, then done is called. The log has the partitions already: a grant
+ * that fails is asked for again, and leads to nothing until then. */
+static void grant(struct mill_txns *txns, const struct mill_txn *txn,
+                  const struct mill_txn_partition *partitions, uint32_t count, mill_txns_done done,
+                  void *context)
+{
+    size_t id_bytes = strlen(txn->id) + 1;
+    struct granting *granting = malloc(sizeof(*granting) + id_bytes);
+    if (!granting) {
+        done(context, MILL_KERR_COORDINATOR_NOT_AVAILABLE, NULL);
+        return;
+    }
+    *granting = (struct granting){.done = done, .context = context, .txns = txns};
+    memcpy(granting->id, txn->id, id_bytes);
+    mill_txn_grants_begin(txns, &txn->now, partitions, count, granted, granting);
+}
+
 static void written(void *context, const struct mill_journal_result *result)
 {
     struct mill_txn_writing *writing = context;
@@ -139,20 +184,25 @@ static void written(void *context, const struct mill_journal_result *result)
         now = &txn->now;
         error = writing->error;
     }
-    if (writing->done) {
+    if (now && writing->added) {
+        grant(txns, txn, writing->added->items, writing->added->count, writing->done,
+              writing->context);
+    } else if (writing->done) {
         writing->done(writing->context, error, now);
     }
     if (now && now->state == MILL_TXN_DEAD) {
         txns->expired++;
         txn_remove(txns, txn);
     }
+    free(writing->added);
     free(writing);
 }
 
-/* Appends the values; done follows, or is called at once when they cannot be. */
+/* Appends the values; done follows, or is called at once when they cannot be. added: granted before
+ * that; taken over. */
 static void txn_write(struct mill_txns *txns, struct mill_txn *txn,
-                      const struct mill_txn_values *next, int16_t error, mill_txns_done done,
-                      void *context)
+                      const struct mill_txn_values *next, int16_t error, struct mill_txn_set *added,
+                      mill_txns_done done, void *context)
 {
     struct mill_pool pool = {.limit_bytes = MILL_SHARDS_POOL_BYTES};
     struct mill_txn_writing *writing = calloc(1, sizeof(*writing));
@@ -172,6 +222,7 @@ static void txn_write(struct mill_txns *txns, struct mill_txn *txn,
                                              .shard = txn->shard,
                                              .error = error,
                                              .next = *next,
+                                             .added = added,
                                              .done = done,
                                              .context = context};
         failed = mill_shards_append(&txns->shards, txn->shard, &record, 1, txns->env.now_ms,
@@ -182,6 +233,7 @@ static void txn_write(struct mill_txns *txns, struct mill_txn *txn,
         txn->writing = writing;
         return;
     }
+    free(added);
     free(writing);
     mill_txn_drop(txn, next);
     txn_forget(txns, txn);
@@ -193,12 +245,13 @@ static void txn_write(struct mill_txns *txns, struct mill_txn *txn,
 /* --- loading -----------------------------------------------------------------------------------
  */
 
-static bool load_record(void *context, int32_t shard, bool again, const struct mill_record *record,
-                        struct mill_pool *pool)
+static bool load_record(void *context, int32_t shard, bool again, const struct mill_journal_at *at,
+                        const struct mill_record *record, struct mill_pool *pool)
 {
     struct mill_txns *txns = context;
     struct mill_txn_record read;
     MILL_UNUSED(again);
+    MILL_UNUSED(at);
     if (mill_txn_record_read(record, pool, &read) < 0) {
         return false;
     }
@@ -236,6 +289,7 @@ static void load_ready(void *context, int32_t shard, bool again)
     MILL_UNUSED(again);
     for (struct mill_txn *txn = txns->shards.items[shard].first; txn; txn = txn->shard_next) {
         txn_resume(txns, txn);
+        txn_untold(txns, txn);
     }
 }
 
@@ -255,7 +309,7 @@ static void step_take(struct mill_txns *txns, struct mill_txn *txn, enum mill_tx
                       void *context)
 {
     if (step == MILL_TXN_WRITE) {
-        txn_write(txns, txn, next, error, done, context);
+        txn_write(txns, txn, next, error, NULL, done, context);
     } else {
         done(context, error, NULL);
     }
@@ -297,10 +351,24 @@ void mill_txns_add(struct mill_txns *txns, const char *id, const struct mill_txn
     struct mill_txn_values next;
     int16_t error = MILL_KERR_NONE;
     struct mill_txn *txn = txn_held(txns, id, done, context);
-    if (txn) {
-        enum mill_txn_step step =
-            mill_txn_add(&txns->env, txn, holder, added, added_count, &next, &error);
-        step_take(txns, txn, step, &next, error, done, context);
+    if (!txn) {
+        return;
+    }
+    enum mill_txn_step step =
+        mill_txn_add(&txns->env, txn, holder, added, added_count, &next, &error);
+    if (step == MILL_TXN_ANSWER && error == MILL_KERR_NONE) {
+        /* The log has them; whether the cores were told nobody knows. */
+        grant(txns, txn, added, added_count, done, context);
+    } else if (step == MILL_TXN_ANSWER) {
+        done(context, error, NULL);
+    } else {
+        struct mill_txn_set *copy = NULL;
+        if (mill_txn_set_join(NULL, added, added_count, &copy) < 0) {
+            mill_txn_drop(txn, &next);
+            done(context, MILL_KERR_COORDINATOR_NOT_AVAILABLE, NULL);
+            return;
+        }
+        txn_write(txns, txn, &next, MILL_KERR_NONE, copy, done, context);
     }
 }
 
@@ -336,9 +404,84 @@ static void marked(struct mill_txns *txns, struct mill_txn *txn)
     struct mill_txn_values next;
     if (txns->shards.items[txn->shard].state == MILL_SHARD_READY &&
         mill_txn_complete(&txns->env, txn, &next)) {
-        txn_write(txns, txn, &next, MILL_KERR_NONE, NULL, NULL);
+        txn_write(txns, txn, &next, MILL_KERR_NONE, NULL, NULL, NULL);
     }
 }
+
+/* --- telling a new millraced -------------------------------------------------------------------
+ */
+
+/* An id whose partitions are being granted once more. */
+struct telling {
+    struct mill_txns *txns;
+    char id[];
+};
+
+static void told_one(void *context, int16_t error)
+{
+    struct telling *telling = context;
+    struct mill_txn *txn = mill_txns_find(telling->txns, telling->id);
+    if (txn) {
+        txn->telling = false;
+        /* One that is fenced cannot be let in: it ends by its time-out. */
+        txn->untold |= error != MILL_KERR_NONE && error != MILL_KERR_PRODUCER_FENCED;
+    }
+    free(telling);
+}
+
+static void tell_one(struct mill_txns *txns, struct mill_txn *txn)
+{
+    size_t id_bytes = strlen(txn->id) + 1;
+    struct telling *telling = malloc(sizeof(*telling) + id_bytes);
+    if (!telling) {
+        return;
+    }
+    telling->txns = txns;
+    memcpy(telling->id, txn->id, id_bytes);
+    txn->untold = false;
+    txn->telling = true;
+    mill_txn_grants_begin(txns, &txn->now, txn->now.partitions->items, txn->now.partitions->count,
+                          told_one, telling);
+}
+
+/* Grants what the present millraced has not heard of. */
+static void tell(struct mill_txns *txns)
+{
+    bool all = txns->shards.loading_count == 0;
+    for (uint32_t i = 0; i < txns->shards.count; i++) {
+        for (struct mill_txn *txn = txns->shards.items[i].first; txn; txn = txn->shard_next) {
+            bool open = txn->now.state == MILL_TXN_ONGOING && txn->now.partitions;
+            if (open && txn->untold && !txn->telling &&
+                txns->shards.items[i].state == MILL_SHARD_READY) {
+                tell_one(txns, txn);
+            }
+            all = all && !(open && (txn->untold || txn->telling));
+        }
+    }
+#ifdef MILL_MUTANT_TXN_TOLD_EARLY
+    all = true;
+#endif
+    txns->told = all;
+}
+
+void mill_txns_attach(struct mill_txns *txns)
+{
+    txns->told = false;
+    txns->tell_due_ns = 0;
+    for (uint32_t i = 0; i < txns->shards.count; i++) {
+        for (struct mill_txn *txn = txns->shards.items[i].first; txn; txn = txn->shard_next) {
+            txn_untold(txns, txn);
+        }
+    }
+}
+
+bool mill_txns_told(const struct mill_txns *txns)
+{
+    return txns->told;
+}
+
+/* --- time --------------------------------------------------------------------------------------
+ */
 
 /* Looks at every id whose shard serves. */
 static void look(struct mill_txns *txns, bool expire)
@@ -352,7 +495,7 @@ static void look(struct mill_txns *txns, bool expire)
             bool write = expire ? mill_txn_expire(&txns->env, txn, &next)
                                 : mill_txn_time(&txns->env, txn, &next);
             if (write) {
-                txn_write(txns, txn, &next, MILL_KERR_NONE, NULL, NULL);
+                txn_write(txns, txn, &next, MILL_KERR_NONE, NULL, NULL, NULL);
             } else {
                 txn_resume(txns, txn); /* there was no memory for it before */
             }
@@ -380,7 +523,12 @@ uint64_t mill_txns_step(struct mill_txns *txns, const struct mill_now *now)
     if (is_due(&txns->expiry_due_ns, now->mono_ns, txns->expiry_interval_ms)) {
         look(txns, true);
     }
+    if (!txns->told && now->mono_ns >= txns->tell_due_ns) {
+        tell(txns);
+        txns->tell_due_ns = now->mono_ns + TELL_NS;
+    }
     uint64_t next_ns = mill_txn_marks_step(txns, marked);
+    next_ns = txns->told ? next_ns : MILL_MIN(next_ns, txns->tell_due_ns);
     next_ns = MILL_MIN(next_ns, MILL_MIN(txns->timeouts_due_ns, txns->expiry_due_ns));
     return loading ? MILL_MIN(next_ns, now->mono_ns + RETRY_NS) : next_ns;
 }
@@ -403,6 +551,8 @@ int mill_txns_open(struct mill_txns *txns, const struct mill_txns_options *optio
         .key = {options->key[0], options->key[1]},
         .timeouts_interval_ms = options->timeouts_interval_ms,
         .expiry_interval_ms = options->expiry_interval_ms,
+        .ended = options->ended,
+        .ended_context = options->ended_context,
     };
     txns->buckets = calloc(BUCKETS, sizeof(struct mill_txn *));
     return txns->buckets ? 0 : -ENOMEM;

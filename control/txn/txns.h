@@ -18,8 +18,6 @@
 
 enum {
     MILL_TXN_BYTES_MAX = 256 << 20, /* memory of ids and their partitions */
-    MILL_TXN_TIMEOUTS_INTERVAL_MS = 10000,
-    MILL_TXN_EXPIRY_INTERVAL_MS = 3600000,
 };
 
 struct mill_txn_marks; /* the markers of one transaction */
@@ -36,7 +34,12 @@ struct mill_txns {
     uint64_t timeouts_due_ns;
     uint64_t expiry_due_ns;
     struct mill_txn_marks *marks; /* of all transactions that end */
-    uint64_t marks_again;         /* markers that had to be sent once more */
+    bool told;                    /* this millraced has the grants of all that are under way */
+    uint64_t tell_due_ns;
+    void (*ended)(void *context, const char *topic, int32_t partition, int64_t producer_id,
+                  bool commit);
+    void *ended_context;
+    uint64_t marks_again; /* markers that had to be sent once more */
     uint64_t expired;
 };
 
@@ -52,6 +55,10 @@ struct mill_txns_options {
     int64_t timeouts_interval_ms;
     int64_t expiry_interval_ms;
     uint64_t key[2]; /* random */
+    /* A marker of the producer is in that partition's log. NULL: nobody asks. */
+    void (*ended)(void *context, const char *topic, int32_t partition, int64_t producer_id,
+                  bool commit);
+    void *ended_context;
 };
 
 /* ret: 0, -ENOMEM. */
@@ -59,6 +66,10 @@ int mill_txns_open(struct mill_txns *txns,
                    const struct mill_txns_options *options) MILL_WARN_UNUSED;
 /* After the journal was closed. */
 void mill_txns_close(struct mill_txns *txns);
+/* Another millraced runs: it has to be told again what was granted. */
+void mill_txns_attach(struct mill_txns *txns);
+/* True once every partition of every transaction under way was granted to the present millraced. */
+bool mill_txns_told(const struct mill_txns *txns);
 /* A value of the counters' list (MILL_TXN_COUNTERS). */
 void mill_txns_publish(const struct mill_txns *txns, struct mill_shared_control *shared);
 /* Loads, sends markers, looks at time. ret: when the next look is due. */

@@ -200,11 +200,12 @@ void mill_producer_id_begin(struct mill_core *core, struct mill_request *request
         mill_conn_abort(core, request->conn);
         return;
     }
+    if (message.transactional_id.length > 0) {
+        mill_forward(core, request); /* to its coordinator */
+        return;
+    }
     if (message.transactional_id.length == 0) {
         request->top_error = MILL_KERR_INVALID_REQUEST; /* an id of no characters */
-    } else if (message.transactional_id.length > 0) {
-        /* Transactions have no coordinator yet; FindCoordinator says the same. */
-        request->top_error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     } else if (!id_take(core, &id)) {
         if (request->deadline_ns == MILL_NEVER) {
             mill_request_deadline(core, request,
@@ -239,6 +240,13 @@ void mill_api_begin(struct mill_core *core, struct mill_request *request)
         break;
     case MILL_API_KEY_WRITE_TXN_MARKERS:
         mill_markers_begin(core, request);
+        break;
+    case MILL_API_KEY_ADD_PARTITIONS_TO_TXN:
+        if (request->conn->stream->listener == MILL_LISTENER_CONTROL) {
+            mill_grants_begin(core, request); /* the coordinator passes on what it was asked */
+        } else {
+            mill_forward(core, request);
+        }
         break;
     case MILL_API_KEY_METADATA:
         mill_metadata_begin(core, request);
@@ -281,6 +289,9 @@ void mill_api_ops_done(struct mill_core *core, struct mill_request *request)
         break;
     case MILL_API_KEY_WRITE_TXN_MARKERS:
         mill_markers_done(core, request);
+        break;
+    case MILL_API_KEY_ADD_PARTITIONS_TO_TXN:
+        mill_grants_done(core, request);
         break;
     case MILL_API_KEY_OFFSET_FOR_LEADER_EPOCH:
         mill_epochs_done(core, request);

@@ -162,6 +162,7 @@ static void op_begin(struct mill_core *core, struct mill_request *request, uint3
     op->api_version = request->header.api_version;
     op->acks = message->acks;
     op->transactional = message->transactional_id.length >= 0;
+    op->internal = request->conn->stream->listener == MILL_LISTENER_CONTROL;
     op->partition = part->index;
     enum mill_kerr error = op_check(core, request, message, topic, op, part);
     if (error != MILL_KERR_NONE) {

@@ -90,6 +90,7 @@ enum mill_op_kind {
     MILL_OP_EPOCH_END,
     MILL_OP_TRIM,   /* moves the log start up to offset */
     MILL_OP_MARKER, /* appends the marker that ends a transaction */
+    MILL_OP_GRANT,  /* lets a producer begin one */
 };
 
 enum mill_op_state {
@@ -114,6 +115,7 @@ struct mill_op {
     int16_t api_version;
     int16_t acks;
     bool transactional;
+    bool internal; /* control's own */
     bool first_whole;
     bool committed; /* isolation_level read_committed */
     bool duplicate;
@@ -332,6 +334,7 @@ struct mill_core {
     bool peer_touched[MILL_ARENA_CORES_MAX];
     int64_t ids_next[2]; /* two blocks: the one in use, the reserve */
     int64_t ids_end[2];
+    bool grants_told; /* control has told whom the transactions under way let in */
     bool ids_asked;
     uint64_t ids_asked_ns;
     uint64_t sweep_ns;
@@ -474,6 +477,8 @@ void mill_delete_records_begin(struct mill_core *core, struct mill_request *requ
 void mill_delete_records_done(struct mill_core *core, struct mill_request *request);
 void mill_markers_begin(struct mill_core *core, struct mill_request *request);
 void mill_markers_done(struct mill_core *core, struct mill_request *request);
+void mill_grants_begin(struct mill_core *core, struct mill_request *request);
+void mill_grants_done(struct mill_core *core, struct mill_request *request);
 void mill_metadata_begin(struct mill_core *core, struct mill_request *request);
 void mill_cluster_begin(struct mill_core *core, struct mill_request *request);
 /* The administration that a single broker answers from the map. ret: false for any other API. */
@@ -526,6 +531,8 @@ bool mill_forward_extend(struct mill_core *core, struct mill_request *request);
 void mill_forward_expired(struct mill_core *core, struct mill_request *request);
 /* The same for the APIs of groups (expired_groups.c). */
 void mill_forward_expired_group(struct mill_core *core, struct mill_request *request);
+/* The same for those of transactions (expired_txns.c). ret: false for any other API. */
+bool mill_forward_expired_txn(struct mill_core *core, struct mill_request *request);
 uint32_t mill_forward_run(struct mill_core *core);
 /* Events to control. */
 void mill_event_partition(struct mill_core *core, const struct mill_uuid *topic_id,

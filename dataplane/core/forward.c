@@ -33,6 +33,11 @@ static uint64_t wait_of(const struct mill_core *core, const struct mill_request 
     case MILL_API_KEY_JOIN_GROUP:
     case MILL_API_KEY_SYNC_GROUP:
         return members_wait_ns;
+    case MILL_API_KEY_INIT_PRODUCER_ID:
+    case MILL_API_KEY_ADD_PARTITIONS_TO_TXN:
+    case MILL_API_KEY_ADD_OFFSETS_TO_TXN:
+    case MILL_API_KEY_END_TXN:
+    case MILL_API_KEY_TXN_OFFSET_COMMIT:
     case MILL_API_KEY_LEAVE_GROUP:
     case MILL_API_KEY_OFFSET_COMMIT:
     case MILL_API_KEY_OFFSET_DELETE:
@@ -408,7 +413,9 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request)
         mill_answer_send(core, request, coordinator_fill, &fill);
         break;
     default:
-        mill_forward_expired_group(core, request);
+        if (!mill_forward_expired_txn(core, request)) {
+            mill_forward_expired_group(core, request);
+        }
         break;
     }
 }
@@ -494,6 +501,10 @@ static uint32_t commands_run(struct mill_core *core)
            (message = mill_ring_next(&core->commands, &kind, &size)) != NULL) {
         if (kind == MILL_COMMAND_ID_BLOCK && size >= sizeof(struct mill_command_id_block)) {
             id_block_take(core, message);
+        } else if (kind == MILL_COMMAND_GRANTS_TOLD &&
+                   size >= sizeof(struct mill_command_grants_told)) {
+            const struct mill_command_grants_told *told = message;
+            core->grants_told |= told->core_incarnation == core->incarnation;
         } else if (kind == MILL_COMMAND_LOOK) {
             core->report_all = true;
         }

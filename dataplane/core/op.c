@@ -113,6 +113,8 @@ static void op_append(struct mill_core *core, struct mill_op *op, struct mill_pa
         .api_version = op->api_version,
         .acks = op->acks,
         .transactional_id = op->transactional,
+        .internal_client = op->internal,
+        .grants_late = !core->grants_told,
     };
     struct mill_append_result result;
     if (!settled(core, op, mill_log_append(partition, &append, core->now, &op->watch, &result))) {
@@ -128,6 +130,13 @@ static void op_marker(struct mill_core *core, struct mill_op *op, struct mill_pa
     if (settled(core, op, r)) {
         append_end(core, op, partition, &result);
     }
+}
+
+static void op_grant(struct mill_core *core, struct mill_op *op, struct mill_partition *partition)
+{
+    op->error =
+        (int16_t)mill_log_grant(partition, op->marker.producer_id, op->marker.producer_epoch);
+    mill_op_done(core, op);
 }
 
 void mill_op_aborted_drop(struct mill_core *core, struct mill_op *op)
@@ -300,6 +309,9 @@ void mill_op_run(struct mill_core *core, struct mill_op *op)
         break;
     case MILL_OP_MARKER:
         op_marker(core, op, partition);
+        break;
+    case MILL_OP_GRANT:
+        op_grant(core, op, partition);
         break;
     }
 }

@@ -34,6 +34,7 @@ struct peer_ask {
     struct peer_name name;
     uint8_t kind;
     bool transactional;
+    bool internal;
     bool first_whole;
     bool committed;
     bool late;
@@ -130,6 +131,7 @@ static bool ask_send(struct mill_core *core, struct mill_op *op)
         .name = name_of(op),
         .kind = op->kind,
         .transactional = op->transactional,
+        .internal = op->internal,
         .first_whole = op->first_whole,
         .committed = op->committed,
         .late = op->late,
@@ -331,6 +333,7 @@ static void ask_take(struct mill_core *core, uint32_t origin, const struct peer_
         .api_version = ask->api_version,
         .acks = ask->acks,
         .transactional = ask->transactional,
+        .internal = ask->internal,
         .first_whole = ask->first_whole,
         .committed = ask->committed,
         .late = ask->late,

@@ -402,23 +402,47 @@ static void test_find_coordinator_of_other_keys_is_refused(void **state)
 {
     (void)state;
     struct fake f;
-    static const int16_t expected[] = {0, 15, 42};
+    struct mill_find_coordinator_request in;
+    struct mill_find_coordinator_response out;
     fake_open(&f, NULL, 0);
-    for (int8_t type = 1; type <= 2; type++) {
-        struct mill_find_coordinator_request in;
-        struct mill_find_coordinator_response out;
-        mill_find_coordinator_request_defaults(&in);
-        in.key = mill_wstr_of("one");
-        in.key_type = type;
-        struct mill_writer writer = fake_begin(&f, MILL_API_KEY_FIND_COORDINATOR, 3);
-        assert_int_equal(mill_find_coordinator_request_encode(&writer, 3, &in), 0);
-        struct mill_cursor at = fake_call(&f, &writer, MILL_API_KEY_FIND_COORDINATOR, 3);
-        assert_int_equal(mill_find_coordinator_response_decode(&at, 3, &out), 0);
-        assert_int_equal(out.error_code, expected[type]);
-        assert_int_equal(out.node_id, -1);
-        assert_int_equal(out.port, -1);
-        assert_true(out.error_message.length > 0);
-    }
+    mill_find_coordinator_request_defaults(&in);
+    in.key = mill_wstr_of("one");
+    in.key_type = 2;
+    struct mill_writer writer = fake_begin(&f, MILL_API_KEY_FIND_COORDINATOR, 3);
+    assert_int_equal(mill_find_coordinator_request_encode(&writer, 3, &in), 0);
+    struct mill_cursor at = fake_call(&f, &writer, MILL_API_KEY_FIND_COORDINATOR, 3);
+    assert_int_equal(mill_find_coordinator_response_decode(&at, 3, &out), 0);
+    assert_int_equal(out.error_code, MILL_KERR_INVALID_REQUEST);
+    assert_int_equal(out.node_id, -1);
+    assert_int_equal(out.port, -1);
+    assert_true(out.error_message.length > 0);
+    assert_null(mill_map_topic_by_name(f.map, "__consumer_offsets", 18));
+    assert_null(mill_map_topic_by_name(f.map, "__transaction_state", 19));
+    fake_close(&f);
+}
+
+/* The first that asks for a transactional id makes the topic behind it. */
+static void test_find_coordinator_makes_transaction_state(void **state)
+{
+    (void)state;
+    struct fake f;
+    struct mill_find_coordinator_request in;
+    struct mill_find_coordinator_response out;
+    const char *const sets[] = {"transaction.state.log.num.partitions=7"};
+    fake_open(&f, sets, 1);
+    mill_find_coordinator_request_defaults(&in);
+    in.key = mill_wstr_of("one");
+    in.key_type = 1;
+    struct mill_writer writer = fake_begin(&f, MILL_API_KEY_FIND_COORDINATOR, 3);
+    assert_int_equal(mill_find_coordinator_request_encode(&writer, 3, &in), 0);
+    struct mill_cursor at = fake_call(&f, &writer, MILL_API_KEY_FIND_COORDINATOR, 3);
+    assert_int_equal(mill_find_coordinator_response_decode(&at, 3, &out), 0);
+    assert_int_equal(out.error_code, 0);
+    assert_int_equal(out.node_id, 1);
+    const struct mill_map_topic *topic = mill_map_topic_by_name(f.map, "__transaction_state", 19);
+    assert_non_null(topic);
+    assert_int_equal(topic->partitions_count, 7);
+    assert_true((topic->flags & MILL_TOPIC_INTERNAL) != 0);
     assert_null(mill_map_topic_by_name(f.map, "__consumer_offsets", 18));
     fake_close(&f);
 }
@@ -641,6 +665,7 @@ int main(void)
         cmocka_unit_test(test_control_id_blocks_never_repeat),
         cmocka_unit_test(test_find_coordinator_every_version),
         cmocka_unit_test(test_find_coordinator_of_other_keys_is_refused),
+        cmocka_unit_test(test_find_coordinator_makes_transaction_state),
         cmocka_unit_test(test_metadata_creates_what_may_be),
         cmocka_unit_test(test_metadata_unserved_answers_before_deadline),
         cmocka_unit_test(test_describe_configs_every_version),

@@ -108,7 +108,8 @@ static void done(void *context, const struct mill_journal_result *result)
     free(one);
 }
 
-static int append_sized(struct rig *rig, int number, int32_t partition, uint32_t value_bytes)
+static int append_as(struct rig *rig, int number, int32_t partition, uint32_t value_bytes,
+                     const struct mill_journal_producer *producer)
 {
     char key[16];
     char *value = calloc(1, value_bytes + 1);
@@ -121,13 +122,20 @@ static int append_sized(struct rig *rig, int number, int32_t partition, uint32_t
                                          .key_bytes = (uint32_t)strlen(key),
                                          .value = value,
                                          .value_bytes = (int32_t)value_bytes};
-    int rc = mill_journal_append(rig->journal, rig->topic, partition, &record, 1, 1000 + number,
-                                 done, one);
+    int rc = producer ? mill_journal_append_txn(rig->journal, rig->topic, partition, producer,
+                                                &record, 1, 1000 + number, done, one)
+                      : mill_journal_append(rig->journal, rig->topic, partition, &record, 1,
+                                            1000 + number, done, one);
     free(value);
     if (rc < 0) {
         free(one);
     }
     return rc;
+}
+
+static int append_sized(struct rig *rig, int number, int32_t partition, uint32_t value_bytes)
+{
+    return append_as(rig, number, partition, value_bytes, NULL);
 }
 
 static void append(struct rig *rig, int number, int32_t partition)
@@ -198,6 +206,7 @@ struct produced {
     uint32_t count;
     int32_t partitions[8];
     int32_t records[8];
+    int64_t producers[8];
     int32_t correlation;
     int16_t version;
     int16_t errors[8]; /* to answer with */
@@ -254,6 +263,11 @@ static bool take_produce(struct rig *rig, struct produced *ret)
                          mill_crc32c(bytes + MILL_BATCH_SUMMED_AT,
                                      (size_t)part.records.length - MILL_BATCH_SUMMED_AT));
         assert_int_equal(batch.last_offset_delta, batch.records_count - 1);
+        bool transactional = (batch.attributes & MILL_BATCH_TRANSACTIONAL) != 0;
+        assert_int_equal(transactional, batch.producer_id >= 0);
+        assert_true(!transactional || message.transactional_id.length >= 0);
+        assert_int_equal(batch.base_sequence, -1);
+        ret->producers[ret->count] = batch.producer_id;
         ret->partitions[ret->count] = part.index;
         ret->records[ret->count++] = batch.records_count;
     }
@@ -683,6 +697,203 @@ static void test_marks_of_a_lost_stream(void **state)
     rig_close(&rig);
 }
 
+/* A batch has records of one transaction, or of none. */
+static void test_transactions_have_batches_of_their_own(void **state)
+{
+    MILL_UNUSED(state);
+    static const struct {
+        struct mill_journal_producer producer;
+        int32_t records;
+    } batches[] = {{{-1, -1}, 2}, {{5, 0}, 2}, {{5, 1}, 1}, {{6, 0}, 1}, {{-1, -1}, 1}};
+    struct rig rig;
+    struct produced produced;
+    int number = 0;
+    rig_open(&rig);
+    for (size_t i = 0; i < MILL_COUNT_OF(batches); i++) {
+        for (int32_t k = 0; k < batches[i].records; k++) {
+            assert_int_equal(append_as(&rig, number++, 0, 5,
+                                       batches[i].producer.id < 0 ? NULL : &batches[i].producer),
+                             0);
+        }
+    }
+    for (size_t i = 0; i < MILL_COUNT_OF(batches); i++) {
+        assert_true(take_produce(&rig, &produced));
+        assert_int_equal(produced.count, 1);
+        assert_int_equal(produced.records[0], batches[i].records);
+        assert_int_equal(produced.producers[0], batches[i].producer.id);
+        answer_produce(&rig, &produced);
+    }
+    assert_int_equal(rig.ended_count, number);
+    for (int i = 0; i < number; i++) {
+        check_ended(&rig, (uint32_t)i, i, MILL_JOURNAL_DONE);
+    }
+    rig_close(&rig);
+}
+
+/* --- grants ---------------------------------------------------------------------------------- */
+
+static void grant(struct rig *rig, int number, int32_t partition)
+{
+    struct one *one = malloc(sizeof(*one));
+    const struct mill_journal_marker marker = {
+        .grant = true, .producer_id = 1000 + number, .producer_epoch = (int16_t)number};
+    assert_non_null(one);
+    *one = (struct one){rig, number};
+    assert_int_equal(mill_journal_mark(rig->journal, rig->topic, partition, &marker, done, one), 0);
+}
+
+static void get_granted_partition(const void *context, int32_t index, void *ret_element)
+{
+    const struct marked_at *from = context;
+    struct
+        mill_add_partitions_to_txn_response_results_by_transaction_topic_results_results_by_partition
+            *element = ret_element;
+    MILL_UNUSED(index);
+    element->partition_index = from->marked->partitions[*from->at];
+    element->partition_error_code = from->marked->errors[*from->at];
+}
+
+static void get_granted_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_add_partitions_to_txn_response_results_by_transaction_topic_results *element =
+        ret_element;
+    MILL_UNUSED(index);
+    element->name = mill_wstr_of("__internal");
+    element->results_by_partition =
+        (struct mill_warray){.count = 1, .get = get_granted_partition, .context = context};
+}
+
+static void get_granted(const void *context, int32_t index, void *ret_element)
+{
+    const struct marked_at *from = context;
+    struct mill_add_partitions_to_txn_response_results_by_transaction *element = ret_element;
+    *from->at = (uint32_t)index;
+    element->transactional_id = mill_wstr_of("");
+    element->topic_results =
+        (struct mill_warray){.count = 1, .get = get_granted_topic, .context = context};
+}
+
+static void answer_grants(struct rig *rig, const struct marked *granted)
+{
+    uint8_t bytes[3072];
+    uint32_t at = 0;
+    const struct marked_at from = {granted, &at};
+    struct mill_writer to;
+    struct mill_add_partitions_to_txn_response message;
+    mill_add_partitions_to_txn_response_defaults(&message);
+    message.results_by_transaction = (struct mill_warray){
+        .count = (int32_t)granted->count, .get = get_granted, .context = &from};
+    mill_writer_init(&to, bytes, sizeof(bytes), NULL, 0);
+    mill_response_begin(&to, MILL_API_KEY_ADD_PARTITIONS_TO_TXN, 4, granted->correlation);
+    (void)mill_add_partitions_to_txn_response_encode(&to, 4, &message);
+    int64_t size = mill_response_finish(&to);
+    assert_true(size > 0);
+    answer(rig, bytes, (uint32_t)size);
+}
+
+static void take_grants(struct rig *rig, struct marked *ret)
+{
+    struct mill_request_header header;
+    struct mill_cursor at;
+    struct mill_buf buf;
+    struct mill_add_partitions_to_txn_request message;
+    struct mill_add_partitions_to_txn_request_transactions one;
+    *ret = (struct marked){0};
+    assert_true(request(rig, &header, &at, &buf));
+    assert_int_equal(header.api_key, MILL_API_KEY_ADD_PARTITIONS_TO_TXN);
+    ret->correlation = header.correlation_id;
+    assert_int_equal(mill_add_partitions_to_txn_request_decode(&at, header.api_version, &message),
+                     0);
+    while (mill_add_partitions_to_txn_request_transactions_next(&message.transactions,
+                                                                header.api_version, &one)) {
+        struct mill_add_partitions_to_txn_request_transactions_topics to;
+        assert_int_equal(one.producer_epoch, one.producer_id - 1000);
+        assert_false(one.verify_only);
+        assert_true(mill_add_partitions_to_txn_request_transactions_topics_next(
+            &one.topics, header.api_version, &to));
+        ret->producers[ret->count] = one.producer_id;
+        assert_true(mill_warray_next_i32(&to.partitions, &ret->partitions[ret->count++]));
+    }
+}
+
+/* A grant that came behind the marker would let in who is out. */
+static void test_grants_and_markers_keep_their_order(void **state)
+{
+    MILL_UNUSED(state);
+    struct rig rig;
+    struct marked taken;
+    rig_open(&rig);
+    grant(&rig, 0, 0);
+    grant(&rig, 1, 3);
+    assert_int_equal(mark(&rig, 2, 0), 0);
+    grant(&rig, 3, 0);
+    take_grants(&rig, &taken);
+    assert_int_equal(taken.count, 2);
+    assert_int_equal(taken.partitions[1], 3);
+    taken.errors[1] = MILL_KERR_INVALID_PRODUCER_EPOCH;
+    answer_grants(&rig, &taken);
+    check_ended(&rig, 0, 0, MILL_JOURNAL_DONE);
+    check_ended(&rig, 1, 1, MILL_JOURNAL_REFUSED);
+    assert_int_equal(rig.ended[1].result.error, MILL_KERR_INVALID_PRODUCER_EPOCH);
+    assert_true(take_marks(&rig, &taken));
+    assert_int_equal(taken.count, 1);
+    answer_marks(&rig, &taken);
+    take_grants(&rig, &taken);
+    assert_int_equal(taken.count, 1);
+    answer_grants(&rig, &taken);
+    assert_int_equal(rig.ended_count, 4);
+    rig_close(&rig);
+}
+
+/* --- walking --------------------------------------------------------------------------------- */
+
+struct walked {
+    uint32_t records;
+    uint32_t markers;
+    struct mill_journal_at last;
+    bool commit;
+};
+
+static void walk_record(void *context, const struct mill_journal_at *at,
+                        const struct mill_record *record)
+{
+    struct walked *walked = context;
+    MILL_UNUSED(record);
+    walked->records++;
+    walked->last = *at;
+}
+
+static void walk_marker(void *context, const struct mill_journal_at *at, bool commit)
+{
+    struct walked *walked = context;
+    walked->markers++;
+    walked->last = *at;
+    walked->commit = commit;
+}
+
+static void test_walk_meets_markers(void **state)
+{
+    MILL_UNUSED(state);
+    uint8_t bytes[2 * MILL_MARKER_BYTES];
+    struct mill_batch batch;
+    struct walked walked = {0};
+    uint32_t skipped = 0;
+    const struct mill_journal_visitor visitor = {walk_record, walk_marker, &walked};
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct mill_marker marker = {.type = i == 0 ? MILL_MARKER_ABORT : MILL_MARKER_COMMIT};
+        mill_marker_write(bytes + i * MILL_MARKER_BYTES, &marker, 70 + i, 3, 1000, false, &batch);
+        mill_store_be64(bytes + i * MILL_MARKER_BYTES, 20 + i);
+    }
+    assert_int_equal(mill_journal_walk(bytes, sizeof(bytes), 20, &visitor, &skipped), 22);
+    assert_int_equal(walked.markers, 2);
+    assert_int_equal(walked.last.producer_id, 71);
+    assert_int_equal(walked.last.offset, 21);
+    assert_true(walked.commit);
+    assert_int_equal(mill_journal_walk(bytes, sizeof(bytes), 21, &visitor, &skipped), 22);
+    assert_int_equal(walked.markers, 3); /* what was visited before is not again */
+    assert_int_equal(walked.records + skipped, 0);
+}
+
 static void count_done(void *context, const struct mill_journal_result *result)
 {
     MILL_UNUSED(result);
@@ -717,6 +928,9 @@ int main(void)
         cmocka_unit_test(test_malformed_answer_costs_the_stream),
         cmocka_unit_test(test_sizes_are_bounded),
         cmocka_unit_test(test_reads_ask_and_end),
+        cmocka_unit_test(test_transactions_have_batches_of_their_own),
+        cmocka_unit_test(test_grants_and_markers_keep_their_order),
+        cmocka_unit_test(test_walk_meets_markers),
         cmocka_unit_test(test_marks_share_requests_and_tell_what_is_known),
         cmocka_unit_test(test_marks_and_appends_take_turns),
         cmocka_unit_test(test_marks_of_a_lost_stream),

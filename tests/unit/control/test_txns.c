@@ -36,7 +36,7 @@ struct logged {
     int32_t value_bytes;
 };
 
-enum kind { APPEND, READ, MARK };
+enum kind { APPEND, READ, MARK, GRANT };
 
 struct todo {
     enum kind kind;
@@ -54,6 +54,7 @@ struct told {
     struct mill_txn_values last;
     uint32_t set;    /* partitions of the transaction, a bit each */
     uint32_t marked; /* since it was prepared */
+    uint32_t granted;
 };
 
 struct mill_journal {
@@ -66,6 +67,7 @@ struct mill_journal {
     struct told told[IDS];
     uint32_t completes;
     uint32_t resent;
+    uint32_t grants;
 };
 
 /* What a read gives, in place of batches. */
@@ -83,14 +85,15 @@ static struct todo *todo_add(struct mill_journal *journal, enum kind kind, int32
     return todo;
 }
 
-int mill_journal_append(struct mill_journal *journal, const struct mill_map_topic *topic,
-                        int32_t partition, const struct mill_journal_record *records,
-                        uint32_t records_count, int64_t now_ms, mill_journal_done done,
-                        void *context)
+int mill_journal_append_txn(struct mill_journal *journal, const struct mill_map_topic *topic,
+                            int32_t partition, const struct mill_journal_producer *producer,
+                            const struct mill_journal_record *records, uint32_t records_count,
+                            int64_t now_ms, mill_journal_done done, void *context)
 {
     struct todo *todo = todo_add(journal, APPEND, partition);
     size_t value_bytes = (size_t)MILL_MAX(records->value_bytes, 0);
     MILL_UNUSED(now_ms);
+    assert_int_equal(producer->id, -1);
     assert_string_equal(topic->name, MILL_TXN_TOPIC);
     assert_int_equal(records_count, 1);
     todo->record = (struct logged){.bytes = malloc(records->key_bytes + value_bytes + 1),
@@ -121,7 +124,7 @@ int mill_journal_mark(struct mill_journal *journal, const struct mill_map_topic 
                       int32_t partition, const struct mill_journal_marker *marker,
                       mill_journal_done done, void *context)
 {
-    struct todo *todo = todo_add(journal, MARK, partition);
+    struct todo *todo = todo_add(journal, marker->grant ? GRANT : MARK, partition);
     assert_string_equal(topic->name, "data");
     todo->marker = *marker;
     todo->done = done;
@@ -139,7 +142,7 @@ static void record_over(const struct logged *from, struct mill_buf bufs[2], stru
 }
 
 int64_t mill_journal_walk(const uint8_t *records, uint32_t records_bytes, int64_t from,
-                          mill_journal_visit visit, void *context, uint32_t *ret_skipped)
+                          const struct mill_journal_visitor *visitor, uint32_t *ret_skipped)
 {
     const struct given *given = (const void *)records;
     assert_int_equal(records_bytes, sizeof(*given));
@@ -148,7 +151,8 @@ int64_t mill_journal_walk(const uint8_t *records, uint32_t records_bytes, int64_
         struct mill_buf bufs[2];
         struct mill_record record;
         record_over(&given->journal->logs[given->partition][from + i], bufs, &record);
-        visit(context, from + i, 0, &record);
+        const struct mill_journal_at at = {.offset = from + i, .producer_id = -1};
+        visitor->record(visitor->context, &at, &record);
     }
     return from + given->count;
 }
@@ -183,6 +187,7 @@ static void log_take(struct mill_journal *journal, int32_t partition, struct log
     if (is_prepared(told->last.state)) {
         assert_int_equal(read.values.state, told->last.state + 2);
         assert_int_equal(told->marked, told->set); /* complete: everywhere */
+        assert_int_equal(told->granted, 0);
         journal->completes++;
     }
     told->last = read.values;
@@ -211,9 +216,31 @@ static void marker_take(struct mill_journal *journal, const struct todo *todo)
         assert_true(told->set & (1u << todo->partition));
         journal->resent += (told->marked >> todo->partition) & 1;
         told->marked |= 1u << todo->partition;
+        told->granted &= ~(1u << todo->partition);
         return;
     }
     fail_msg("a marker of nobody's");
+}
+
+/* Whom a core lets in may write: only while the log says that the partition is part of an ongoing
+ * transaction, or the marker that takes it back is still to come. */
+static void grant_take(struct mill_journal *journal, const struct todo *todo)
+{
+    for (uint32_t i = 0; i < IDS; i++) {
+        struct told *told = &journal->told[i];
+        if (told->last.producer_id != todo->marker.producer_id ||
+            told->last.state == MILL_TXN_EMPTY) {
+            continue;
+        }
+        uint32_t bit = 1u << todo->partition;
+        assert_true(told->set & bit);
+        assert_true(told->last.state == MILL_TXN_ONGOING || is_prepared(told->last.state));
+        assert_true(told->last.state == MILL_TXN_ONGOING || !(told->marked & bit));
+        told->granted |= bit;
+        journal->grants++;
+        return;
+    }
+    fail_msg("a grant of nobody's");
 }
 
 /* Ends what was asked first. lost: it was on its way when its stream was. */
@@ -247,8 +274,10 @@ static void journal_one(struct mill_journal *journal, bool lost)
     }
     if (there && todo.kind == APPEND) {
         log_take(journal, todo.partition, &todo.record);
-    } else if (there) {
+    } else if (there && todo.kind == MARK) {
         marker_take(journal, &todo);
+    } else if (there) {
+        grant_take(journal, &todo);
     }
     result.next_offset = result.outcome == MILL_JOURNAL_DONE && todo.kind == APPEND
                              ? journal->counts[todo.partition]
@@ -267,6 +296,7 @@ struct client {
     bool inits;
     struct mill_txn_holder holder;
     uint32_t commits; /* told */
+    int32_t adds;     /* partition of the add that is waited for; -1 none */
 };
 
 struct rig {
@@ -366,6 +396,11 @@ static void heard(void *context, int16_t error, const struct mill_txn_values *no
     if (client->inits && error == MILL_KERR_NONE) {
         client->holder = (struct mill_txn_holder){now->producer_id, now->producer_epoch};
     }
+    if (client->adds >= 0 && error == MILL_KERR_NONE) {
+        /* What is told to be part of the transaction can be written to. */
+        const struct told *told = &client->rig->journal.told[client->id[2] - '0'];
+        assert_true(told->last.state != MILL_TXN_ONGOING || (told->granted & (1u << client->adds)));
+    }
     client->commits += now && now->state == MILL_TXN_PREPARE_COMMIT;
     if (error == MILL_KERR_PRODUCER_FENCED) {
         client->holder = (struct mill_txn_holder){-1, -1};
@@ -379,6 +414,7 @@ static void client_asks(struct rig *rig, struct client *client)
         "data", (int32_t)mill_random_below(&rig->journal.random, PARTITIONS)};
     client->waits = true;
     client->inits = client->holder.producer_id < 0 || kind == 0;
+    client->adds = !client->inits && kind < 7 ? partition.index : -1;
     if (client->inits) {
         mill_txns_init(&rig->txns, client->id, TIMEOUT_MS, &client->holder, heard, client);
     } else if (kind < 7) {

@@ -807,6 +807,93 @@ static int offset_delete(struct mill_writer *to, int16_t version)
     return mill_offset_delete_request_encode(to, version, &message);
 }
 
+/* --- transactions ---------------------------------------------------------------------------- */
+
+static const char transactional_id[] = "sample-id";
+
+static void get_old_added_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_add_partitions_to_txn_request_v3_and_below_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partitions = one(get_zero);
+}
+
+static void get_added_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_add_partitions_to_txn_request_transactions_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partitions = one(get_zero);
+}
+
+static void get_added(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_add_partitions_to_txn_request_transactions *transaction = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    transaction->transactional_id = mill_wstr_of(transactional_id);
+    transaction->topics = one(get_added_topic);
+}
+
+static int add_partitions_to_txn(struct mill_writer *to, int16_t version)
+{
+    struct mill_add_partitions_to_txn_request message;
+    mill_add_partitions_to_txn_request_defaults(&message);
+    message.transactions = one(get_added);
+    message.v3_and_below_transactional_id = mill_wstr_of(transactional_id);
+    message.v3_and_below_topics = one(get_old_added_topic);
+    return mill_add_partitions_to_txn_request_encode(to, version, &message);
+}
+
+static int add_offsets_to_txn(struct mill_writer *to, int16_t version)
+{
+    struct mill_add_offsets_to_txn_request message;
+    mill_add_offsets_to_txn_request_defaults(&message);
+    message.transactional_id = mill_wstr_of(transactional_id);
+    message.group_id = mill_wstr_of(group_id);
+    return mill_add_offsets_to_txn_request_encode(to, version, &message);
+}
+
+static int end_txn(struct mill_writer *to, int16_t version)
+{
+    struct mill_end_txn_request message;
+    mill_end_txn_request_defaults(&message);
+    message.transactional_id = mill_wstr_of(transactional_id);
+    message.committed = true;
+    return mill_end_txn_request_encode(to, version, &message);
+}
+
+static void get_txn_offset(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_txn_offset_commit_request_topics_partitions *partition = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    partition->committed_metadata = mill_wstr_of("note");
+}
+
+static void get_txn_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_txn_offset_commit_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partitions = one(get_txn_offset);
+}
+
+static int txn_offset_commit(struct mill_writer *to, int16_t version)
+{
+    struct mill_txn_offset_commit_request message;
+    mill_txn_offset_commit_request_defaults(&message);
+    message.transactional_id = mill_wstr_of(transactional_id);
+    message.group_id = mill_wstr_of(group_id);
+    message.member_id = mill_wstr_of("");
+    message.topics = one(get_txn_topic);
+    return mill_txn_offset_commit_request_encode(to, version, &message);
+}
+
 /* --- all of them ----------------------------------------------------------------------------- */
 
 static const struct sample {
@@ -832,7 +919,11 @@ static const struct sample {
     {21, delete_records},
     {22, init_producer_id},
     {23, offset_for_leader_epoch},
+    {24, add_partitions_to_txn},
+    {25, add_offsets_to_txn},
+    {26, end_txn},
     {27, write_txn_markers},
+    {28, txn_offset_commit},
     {29, describe_acls},
     {30, create_acls},
     {31, delete_acls},

@@ -517,7 +517,7 @@ static void test_apis_find(void **state)
     assert_int_equal(mill_api_find(1)->version_min_advertised, 4);
     assert_int_equal(mill_api_find(19)->place, MILL_API_CONTROL);
     assert_int_equal(mill_api_find(3)->place, MILL_API_CORE);
-    assert_null(mill_api_find(24));
+    assert_null(mill_api_find(38));
     assert_null(mill_api_find(-1));
     assert_null(mill_api_find(INT16_MAX));
 }
