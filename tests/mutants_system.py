@@ -58,6 +58,7 @@ TABLE = (
     ("supervisor-ready-first", "tests/clients/fresh"),
     ("core-ask-control", "tests/faults/kill_control.py"),
     ("control-lose-config", "tests/faults/kill_both.py"),
+    ("group-unstable-told", "tests/clients/transactions.py"),
     ("supervisor-leave-children", "tests/faults/kill_supervisor.py"),
     ("core-stop-unwritten", "tests/faults/stop.py"),
     ("store-any-cluster", "tests/faults/restore.py"),

@@ -4,6 +4,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "control/group/records.h"
+#include "control/txn/records.h"
 
 enum {
     POOL_BYTES = 1 << 20,
@@ -28,6 +29,22 @@ static void check(const struct mill_group_record *record)
     assert_true(length <= POOL_BYTES);
 }
 
+/* The same for a record of transactions. */
+static void check_txn(const struct mill_record *record)
+{
+    struct mill_pool pool = {.limit_bytes = POOL_BYTES};
+    struct mill_txn_record read;
+    if (mill_txn_record_read(record, &pool, &read) == 0 && read.id) {
+        size_t length = strlen(read.id);
+        for (uint32_t i = 0; i < read.partitions_count; i++) {
+            length = MILL_MAX(length, strlen(read.partitions[i].topic));
+        }
+        assert_true(length <= POOL_BYTES);
+    }
+    assert_true(pool.used_bytes <= POOL_BYTES);
+    mill_pool_clear(&pool);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     /* In two buffers, so that borders are crossed. */
@@ -48,6 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         assert_true(pool.used_bytes <= POOL_BYTES);
         mill_pool_clear(&pool);
+        check_txn(&record);
     }
     free(first_bytes);
     free(second_bytes);

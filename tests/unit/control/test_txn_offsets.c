@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: what was committed inside a transaction is the group's with the commit marker, nobody's with
- * the abort marker, and never in place of what was committed later. Method: the groups without a
- * log; the test says where records and markers lie. */
+/* Goal: what was committed inside a transaction is the group's with the commit marker, nobody's
+ * with the abort marker, and never in place of what was committed later. Method: the groups without
+ * a log; the test says where records and markers lie. */
 #include "control/group/groups.h"
 #include "tests/unit/control/fake_core.h"
 
@@ -29,7 +29,8 @@ static void teardown(void)
 }
 
 /* A record of partition 3 in a transaction of shard 0. */
-static void commit_inside(int64_t producer_id, const char *group, int64_t offset, int64_t log_offset)
+static void commit_inside(int64_t producer_id, const char *group, int64_t offset,
+                          int64_t log_offset)
 {
     const struct mill_offset_value value = {
         .offset = offset, .metadata = "note", .expire_ms = -1, .log_offset = log_offset};
@@ -105,8 +106,8 @@ static void test_what_was_committed_later_stays(void **state)
     commit_inside(7, "one", 40, 10);
     commit_inside(7, "one", 45, 12); /* in place of its own older one */
     assert_int_equal(groups.txn_offsets.count, 1);
-    assert_true(mill_groups_offset_set(&groups, mill_groups_make(&groups, "one"), "topic", 3,
-                                       &later));
+    assert_true(
+        mill_groups_offset_set(&groups, mill_groups_make(&groups, "one"), "topic", 3, &later));
     mill_txn_offsets_end(&groups, 0, 7, true, INT64_MAX);
     assert_int_equal(offset_of("one"), 90);
     commit_inside(7, "one", 95, 21);

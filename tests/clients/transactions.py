@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: transactions of real clients are whole or nothing, whoever is killed when.
+
+Method: librdkafka commits and aborts, is fenced by another producer of its id, and loses a transaction to its
+time-out; a reader of committed records gets exactly what was committed. Offsets committed in a transaction count
+when it is. Then copies from a topic to another (txn_copy.py: records and offsets in one transaction) run while
+millrace-control and millraced are killed in turn: each record is in the target once. Java's producer and franz-go
+do the same without kills, and Kafka's dump tool decodes every record of the coordinator."""
+import glob
+import os
+import re
+import subprocess
+import time
+
+import confluent_kafka
+from confluent_kafka import KafkaException, TopicPartition
+
+from lib.broker import TOP, Broker, pick, run, skip, wait
+
+JARS = os.path.join(TOP, "build/clients/java/lib")
+GO = os.path.join(TOP, "build/clients/go/txn")
+COPY = os.path.join(TOP, "tests/clients/txn_copy.py")
+PARTITIONS = 3
+COUNT = 100
+TIMEOUT_MS = 1500
+LIMIT_S = 60
+
+
+def producer(address, name, **more):
+    made = confluent_kafka.Producer({"bootstrap.servers": address, "transactional.id": name, "linger.ms": 1,
+                                     **{key.replace("_", "."): value for key, value in more.items()}})
+    made.init_transactions(LIMIT_S)
+    return made
+
+
+def write(made, topic, first, count=COUNT):
+    made.begin_transaction()
+    for number in range(first, first + count):
+        made.produce(topic, str(number), partition=number % PARTITIONS)
+    assert made.flush(LIMIT_S) == 0
+
+
+def read(address, topic, level="read_committed"):
+    """All values below what is stable, or all there are."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "readers",
+                                         "isolation.level": level, "enable.partition.eof": True,
+                                         "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+    values = []
+    ended = set()
+    deadline = time.monotonic() + LIMIT_S
+    while len(ended) < PARTITIONS:
+        assert time.monotonic() < deadline, f"{topic}: the end does not come, {len(values)} values"
+        for record in consumer.consume(1000, 0.2):
+            if record.error():
+                assert record.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, record.error()
+                ended.add(record.partition())
+            else:
+                values.append(int(record.value()))
+    consumer.close()
+    return values
+
+
+def check_ends(broker, address):
+    topic = "ends"
+    broker.millrace("topic", "create", topic, "-p", str(PARTITIONS))
+    made = producer(address, "ends")
+    write(made, topic, 0)
+    assert read(address, topic) == [], "an open transaction is told"
+    made.commit_transaction(LIMIT_S)
+    assert sorted(read(address, topic)) == list(range(COUNT))
+    write(made, topic, COUNT)
+    made.abort_transaction(LIMIT_S)
+    write(made, topic, 2 * COUNT)
+    made.commit_transaction(LIMIT_S)
+    want = [*range(COUNT), *range(2 * COUNT, 3 * COUNT)]
+    assert sorted(read(address, topic)) == want
+    assert sorted(read(address, topic, "read_uncommitted")) == list(range(3 * COUNT))
+
+
+def fails(what, action, *codes):
+    try:
+        action()
+    except KafkaException as fault:
+        assert fault.args[0].code() in codes or fault.args[0].fatal(), (what, fault)
+        return
+    raise AssertionError(f"{what} went well")
+
+
+def check_fencing(broker, address):
+    """The second producer of an id ends the first one's transaction, which is not taken up again."""
+    topic = "fencing"
+    broker.millrace("topic", "create", topic, "-p", str(PARTITIONS))
+    old = producer(address, "fencing")
+    write(old, topic, 0)
+    new = producer(address, "fencing")
+    assert read(address, topic) == []
+    fails("the old one's commit", lambda: old.commit_transaction(LIMIT_S), confluent_kafka.KafkaError._FENCED)
+    write(new, topic, COUNT)
+    new.commit_transaction(LIMIT_S)
+    assert sorted(read(address, topic)) == list(range(COUNT, 2 * COUNT))
+
+
+def check_timeout(broker, address):
+    """Who waits for a transaction that nobody ends waits no longer than its time-out."""
+    topic = "timeout"
+    broker.millrace("topic", "create", topic, "-p", str(PARTITIONS))
+    lost = producer(address, "timeout", transaction_timeout_ms=TIMEOUT_MS)
+    other = producer(address, "in time")
+    write(lost, topic, 0)
+    write(other, topic, COUNT)
+    other.commit_transaction(LIMIT_S)
+    wait("the transaction is not ended", lambda: broker.status()["control"]["txn_timed_out"] == 1, LIMIT_S)
+    wait("its records stop the reader",
+         lambda: sorted(read(address, topic)) == list(range(COUNT, 2 * COUNT)), LIMIT_S)
+    fails("a commit after the time-out", lambda: lost.commit_transaction(LIMIT_S),
+          confluent_kafka.KafkaError._FENCED)
+
+
+def committed(address, group, topic):
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": group})
+    try:
+        return consumer.committed([TopicPartition(topic, 0)], LIMIT_S)[0].offset
+    finally:
+        consumer.close()
+
+
+def is_told(address, group, topic):
+    """Whether someone who asks for stable offsets is answered while a transaction holds one."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": group,
+                                         "isolation.level": "read_committed"})
+    try:
+        consumer.committed([TopicPartition(topic, 0)], 1)
+        return True
+    except KafkaException:
+        return False
+    finally:
+        consumer.close()
+
+
+def check_offsets(broker, address):
+    """Offsets of a transaction are the group's when it is committed, and before only to who waits for them."""
+    topic = "offsets"
+    broker.millrace("topic", "create", topic, "-p", str(PARTITIONS))
+    made = producer(address, "offsets")
+    group = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "in-transactions"})
+    for offset, commit in ((7, True), (9, False), (11, True)):
+        before = committed(address, "in-transactions", topic)
+        made.begin_transaction()
+        made.send_offsets_to_transaction([TopicPartition(topic, 0, offset)], group.consumer_group_metadata(),
+                                         LIMIT_S)
+        assert not is_told(address, "in-transactions", topic)
+        if commit:
+            made.commit_transaction(LIMIT_S)
+        else:
+            made.abort_transaction(LIMIT_S)
+        after = committed(address, "in-transactions", topic)
+        assert after == (offset if commit else before), (before, offset, commit, after)
+        wait("a stable offset is not told", lambda: is_told(address, "in-transactions", topic))
+    group.close()
+
+
+def fill(address, topic, count):
+    made = confluent_kafka.Producer({"bootstrap.servers": address, "enable.idempotence": True})
+    for number in range(count):
+        made.produce(topic, str(number), partition=number % PARTITIONS)
+    assert made.flush(LIMIT_S) == 0
+
+
+def check_copies(broker, address, kills, count):
+    """Each record once, though everything is killed."""
+    broker.millrace("topic", "create", "source", "-p", str(PARTITIONS))
+    broker.millrace("topic", "create", "target", "-p", str(PARTITIONS))
+    fill(address, "source", count)
+    copies = [subprocess.Popen(["/usr/bin/python3", "-B", COPY, address, "source", "target", "copies", f"copy-{n}",
+                                str(count)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+              for n in range(2)]
+    try:
+        wait("nothing is copied", lambda: read(address, "target"), LIMIT_S)
+        for number in range(kills):
+            time.sleep(1)
+            name = "control" if number % 2 == 0 else "millraced"
+            broker.wait_restart(name, broker.kill(name))
+            values = read(address, "target")
+            assert len(values) == len(set(values)), f"{len(values) - len(set(values))} records came twice"
+            print(f"{name} killed: {len(values)} of {count} are copied")
+        for one in copies:
+            said, _ = one.communicate(timeout=3 * LIMIT_S)
+            assert one.returncode == 0, said[-3000:]
+            print(said.strip().splitlines()[-1])
+    finally:
+        for one in copies:
+            one.kill()
+            one.communicate()
+    values = read(address, "target")
+    assert sorted(values) == list(range(count)), f"{len(values)} records, {len(set(values))} different, of {count}"
+    everything = len(read(address, "target", "read_uncommitted"))
+    assert everything > count, "no copy was aborted: nothing was tried"
+    print(f"{count} records copied once, {everything - count} more in transactions that were aborted")
+
+
+def java(*words, **kwargs):
+    return run("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", JARS + "/*", *words, timeout=180, **kwargs)
+
+
+def check_java(broker, address, count):
+    topic = "java"
+    broker.millrace("topic", "create", topic, "-p", str(PARTITIONS))
+    java("org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", address, "--topic", topic,
+         "--num-records", str(count), "--record-size", "100", "--throughput", "-1", "--transactional-id", "java",
+         "--transaction-duration-ms", "100")
+    got = java("org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", address, "--topic", topic,
+               "--from-beginning", "--isolation-level", "read_committed", "--max-messages", str(count),
+               "--timeout-ms", "30000")
+    assert len(got.splitlines()) == count, f"{len(got.splitlines())} of {count}"
+
+
+def check_dump(broker):
+    """Kafka's dump tool decodes every record of __transaction_state."""
+    broker.wait_written()
+    files = [name for name in glob.glob(os.path.join(broker.log_dir, "__transaction_state-*", "*.log"))
+             if os.path.getsize(name) > 0]
+    assert files
+    got = java("org.apache.kafka.tools.DumpLogSegments", "--transaction-log-decoder", "--deep-iteration", "--files",
+               ",".join(files))
+    records = [line for line in got.splitlines() if " key: " in line]
+    states = set(re.findall(r'"transactionStatus":"(\w+)"', got))
+    odd = [line for line in records if '"transactionalId":' not in line]
+    odd += [line for line in got.splitlines() if "isvalid: false" in line or "xception" in line]
+    assert not odd, odd[:5]
+    assert states == {"Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"}, states
+    print(f"DumpLogSegments decoded {len(records)} records of __transaction_state")
+
+
+def main():
+    missing = [path for path in (JARS, GO) if not os.path.exists(path)]
+    if missing:
+        skip(f"{' '.join(missing)} is not there: tests/clients/setup")
+    kills = pick(20, 4)
+    count = pick(40000, 4000)
+    settings = {"group.initial.rebalance.delay.ms": "0", "control.request.timeout.ms": "5000",
+                "offsets.topic.num.partitions": "8", "transaction.state.log.num.partitions": "8",
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300"}
+    with Broker(nic=False, settings=settings) as broker:
+        broker.start()
+        address = broker.address("LOCAL")
+        check_ends(broker, address)
+        check_fencing(broker, address)
+        check_timeout(broker, address)
+        check_offsets(broker, address)
+        check_java(broker, address, count)
+        print(run(GO, address).strip())
+        check_copies(broker, address, kills, count)
+        check_dump(broker)
+        control = broker.status()["control"]
+        assert control["txn_records_bad"] == 0 and control["group_records_bad"] == 0, control
+    print("transactions of librdkafka, Java and franz-go are whole or nothing")
+
+
+if __name__ == "__main__":
+    main()
