@@ -72,19 +72,6 @@ def impossible():
     print(f"{len(IMPOSSIBLE)} starts that cannot be say why and leave nothing")
 
 
-def kill_all(broker):
-    pids = [broker.pid(name) for name in ("millraced", "control")]
-    os.kill(broker.process.pid, 19)
-    for pid in pids:
-        os.kill(pid, 9)
-    broker.process.kill()
-    broker.process.wait()
-    deadline = time.monotonic() + 10
-    while any(alive(pid) for pid in pids):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def stale_files():
     with Broker() as broker:
         broker.start()
@@ -94,7 +81,7 @@ def stale_files():
         runtime = f"/var/run/dpdk/{prefix}"
         assert not glob.glob(f"{runtime}/*telemetry*"), "there is a telemetry socket"
         for _ in range(2):
-            kill_all(broker)
+            broker.kill_all()
             os.makedirs(runtime, exist_ok=True)  # as another version, or other EAL arguments, would leave it
             for name in ("config", "fbarray_memzone", "mp_socket"):
                 with open(os.path.join(runtime, name), "wb") as file:

@@ -4,15 +4,13 @@
 process is killed, the arena's files are removed), and the disk loses, tears and reorders what was not synced.
 What was acknowledged is there after the next start, once and in order. Many cuts in the simulation
 (tests/sim/test_power.c), the rest on a real broker over a file system that does it (tests/faults/fault_disk.c)."""
-import contextlib
 import os
 import random
-import signal
 import sys
 import time
 
 from lib import oracle
-from lib.broker import BUILD, TOP, Broker, alive, pick, run
+from lib.broker import BUILD, TOP, Broker, pick, run
 from lib.fault_disk import FaultDisk
 
 TOPIC = "power"
@@ -23,19 +21,7 @@ START_CALLS_MAX = 120  # the same, when it is to go during the next start
 
 def power_off(broker):
     """No process is left, and no memory."""
-    # The supervisor first: then nobody begins a process. Control may have ended by itself, its files failing, and
-    # its number be nobody's until there is a new one.
-    os.kill(broker.process.pid, signal.SIGSTOP)
-    pids = [broker.process.pid]
-    for pid in filter(None, (broker.pid(name) for name in ("millraced", "control"))):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGSTOP)  # together: none may act on another's end
-            pids.append(pid)
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    broker.process.wait()
-    while any(alive(pid) for pid in pids):
-        time.sleep(0.01)
+    broker.kill_all()
     broker.forget_arena()
 
 

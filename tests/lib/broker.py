@@ -2,6 +2,7 @@
 """A broker of its own for one test: folders under /tmp, a laboratory network when NIC is asked for (lib/lab.py
 has the kinds), a socket for a client of our own stack when MEMIF is, started as a user starts it, and gone without
 a trace at the end."""
+import contextlib
 import json
 import os
 import shutil
@@ -205,6 +206,22 @@ class Broker:
             time.sleep(0.02)
         self.show_log()
         raise AssertionError(f"{name} was not restarted")
+
+    def kill_all(self):
+        """No process is left; the arena stays."""
+        # The supervisor first: then nobody begins a process. Control may have ended by itself, its files failing, and
+        # its number be nobody's until there is a new one.
+        os.kill(self.process.pid, signal.SIGSTOP)
+        pids = [self.process.pid]
+        for pid in filter(None, (self.pid(name) for name in ("millraced", "control"))):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)  # together: none may act on another's end
+                pids.append(pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        while any(alive(pid) for pid in pids):
+            time.sleep(0.01)
 
     def close(self):
         if self.process and self.process.poll() is None:

@@ -49,13 +49,8 @@ log.segment.delete.delay.ms=100
         return ["java", *JVM, "-cp", JARS + "/*", *words]
 
     def start(self):
-        log = open(os.path.join(self.home, "kafka.log"), "ab")
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        format_it = self.java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self.config)
-        subprocess.run(format_it, stdout=log, stderr=log, check=True, timeout=START_S)
-        self.process = subprocess.Popen([*WITH_US, *self.java("kafka.Kafka", self.config)], stdout=log,
-                                        stderr=log, stdin=subprocess.DEVNULL)
-        log.close()
+        self.format()
+        self.launch()
         limit = time.monotonic() + START_S
         probe = ["kcat", "-b", self.address(), "-L", "-m", "2"]
         while subprocess.run(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -63,6 +58,28 @@ log.segment.delete.delay.ms=100
             assert self.process.poll() is None and time.monotonic() < limit, "Kafka does not start: " + self.log()
             time.sleep(0.2)
         return self
+
+    def format(self):
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        with open(os.path.join(self.home, "kafka.log"), "ab") as log:
+            subprocess.run(self.java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self.config),
+                           stdout=log, stderr=log, check=True, timeout=START_S)
+
+    def launch(self):
+        with open(os.path.join(self.home, "kafka.log"), "ab") as log:
+            self.process = subprocess.Popen([*WITH_US, *self.java("kafka.Kafka", self.config)], stdout=log,
+                                            stderr=log, stdin=subprocess.DEVNULL)
+
+    def stop(self, timeout=300):
+        """Clean stop. Returns seconds."""
+        begun = time.monotonic()
+        self.process.terminate()
+        self.process.wait(timeout=timeout)
+        return time.monotonic() - begun
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
     def log(self):
         with open(os.path.join(self.home, "kafka.log"), encoding="utf-8", errors="replace") as log:
