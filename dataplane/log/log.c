@@ -342,25 +342,32 @@ void mill_log_flush_all(struct mill_log *log)
     }
 }
 
-static bool all_done(const struct mill_log *log, bool but_failed)
+static bool is_done(const struct mill_partition *partition, bool but_failed)
+{
+    return !partition->log || partition->gone || (but_failed && partition->failed) ||
+           !(partition->write_under_way || partition->dirty_bytes > 0 || partition->epochs_wanted ||
+             partition->delete_wanted);
+}
+
+/* Asked each turn of a stop: it begins where the last look ended, and goes round. */
+static bool all_done(struct mill_log *log, bool but_failed)
 {
     for (uint32_t i = 0; i < log->partitions_used; i++) {
-        const struct mill_partition *partition = &log->partitions[i];
-        if (partition->log && !partition->gone && !(but_failed && partition->failed) &&
-            (partition->write_under_way || partition->dirty_bytes > 0 || partition->epochs_wanted ||
-             partition->delete_wanted)) {
+        log->done_cursor = log->done_cursor < log->partitions_used ? log->done_cursor : 0;
+        if (!is_done(&log->partitions[log->done_cursor], but_failed)) {
             return false;
         }
+        log->done_cursor++;
     }
     return log->cold_under_way == 0 && log->parked_count == 0 && log->asks_used == 0;
 }
 
-bool mill_log_idle(const struct mill_log *log)
+bool mill_log_idle(struct mill_log *log)
 {
     return all_done(log, false);
 }
 
-bool mill_log_ended(const struct mill_log *log)
+bool mill_log_ended(struct mill_log *log)
 {
 #ifdef MILL_MUTANT_LOG_WAITS_FOR_FENCED
     return all_done(log, false);

@@ -360,9 +360,9 @@ const struct mill_log_stats *mill_log_stats(const struct mill_log *log);
 
 /* Nothing is dirty, parked or in flight any more (clean stop). mill_log_flush_all asks for it. */
 void mill_log_flush_all(struct mill_log *log);
-bool mill_log_idle(const struct mill_log *log);
+bool mill_log_idle(struct mill_log *log);
 /* Nothing is left that time would bring to the files: what failed partitions hold stays in their
  * extents, for the next start. */
-bool mill_log_ended(const struct mill_log *log);
+bool mill_log_ended(struct mill_log *log);
 
 #endif

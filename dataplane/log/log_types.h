@@ -297,6 +297,7 @@ struct mill_log {
     struct mill_partition *partitions; /* limits.partitions_max slots */
     uint32_t partitions_used;          /* slots ever used */
     uint32_t slots_free;
+    uint32_t done_cursor; /* slot at which the next look for what is not done begins */
     uint32_t *buckets;
     uint32_t buckets_mask;
     struct log_extent *extents; /* by first unit */
