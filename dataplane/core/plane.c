@@ -439,7 +439,11 @@ int mill_plane_build(struct mill_plane *plane, struct mill_report *report)
 {
     int r = log_dirs_open(plane, report);
     r = r < 0 ? r : arena_ready(plane, report);
-    r = r < 0 ? r : mill_loaders_create(plane->log_dirs, &plane->loaders, report);
+    r = r < 0 ? r
+              : mill_loaders_create(plane->log_dirs,
+                                    (uint32_t)mill_config_int(
+                                        plane->config, MILL_KEY_NUM_RECOVERY_THREADS_PER_DATA_DIR),
+                                    &plane->loaders, report);
     if (r == 0) {
         plane->cores = calloc(plane->cores_count, sizeof(plane->cores[0]));
         r = plane->cores ? peers_make(plane, report) : -ENOMEM;

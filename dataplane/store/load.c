@@ -108,7 +108,7 @@ static int by_offset(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-static void epoch_note(struct store_partition *partition, const struct mill_batch *batch)
+void mill_store_epoch_note(struct store_partition *partition, const struct mill_batch *batch)
 {
     uint32_t count = partition->epochs_count;
     if (batch->leader_epoch < 0 ||
@@ -160,7 +160,7 @@ static int producer_note(struct store_partition *partition, const struct mill_ba
 int mill_store_batch_note(struct store_partition *partition, const struct mill_batch *batch,
                           const uint8_t *bytes)
 {
-    epoch_note(partition, batch);
+    mill_store_epoch_note(partition, batch);
     return producer_note(partition, batch, bytes);
 }
 
@@ -196,7 +196,7 @@ static int batch_load(void *context, const struct mill_batch *batch, uint64_t po
         rebuild->gap_after = rebuild->built.next_offset;
     }
     mill_store_account(rebuild->partition, &rebuild->built, batch, &rebuild->entries);
-    epoch_note(rebuild->partition, batch);
+    mill_store_epoch_note(rebuild->partition, batch);
     int r = batch->base_offset >= rebuild->producers_from ? producer_load(rebuild, batch, pos_bytes)
                                                           : 0;
     if (r == 0 && (rebuild->entries.index_count == STORE_BATCH_ENTRIES ||
@@ -248,8 +248,8 @@ static int64_t log_size(struct mill_store *store, struct store_partition *partit
     return file < 0 ? file : store->calls->size(store->calls->context, file);
 }
 
-/* Walks one segment, up to end_offset (the last one: INT64_MAX). ret_good: bytes of whole, valid
- * batches; ret_size: bytes there. */
+/* Walks one segment from where its numbers stand, up to end_offset (the last one: INT64_MAX).
+ * ret_good: bytes of whole, valid batches; ret_size: bytes there. */
 static int segment_walk(struct mill_store *store, struct store_partition *partition,
                         struct store_segment *segment, const struct belief *belief,
                         int64_t end_offset, uint64_t *ret_good, uint64_t *ret_size)
@@ -283,20 +283,22 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
     rebuild.end_bytes = (uint64_t)size;
     rebuild.built = *segment;
     struct store_walk walk = {
+        .from_bytes = segment->log_bytes,
         .end_bytes = (uint64_t)size,
-        .next_offset = segment->base_offset,
+        .next_offset = segment->next_offset,
         .crc = end_offset > belief->recovery_point,
         .each = batch_load,
         .context = &rebuild,
     };
     int r = mill_store_walk(store, file, &walk, ret_good);
-    atomic_fetch_add(&store->dirs->dirs[partition->dir].loaded_bytes, *ret_good);
+    atomic_fetch_add(&store->dirs->dirs[partition->dir].loaded_bytes, *ret_good - walk.from_bytes);
     memcpy(rebuild.built.files, segment->files, sizeof(segment->files));
     if (r == 0 && !last && *ret_good == (uint64_t)size && rebuild.gap_before < 0 &&
         rebuild.built.next_offset != end_offset) {
         rebuild.gap_before = end_offset;
         rebuild.gap_after = rebuild.built.next_offset;
     }
+    partition->gap_found = partition->gap_found || rebuild.gap_before >= 0;
     if (r == 0 && rebuild.gap_before >= 0 && mill_store_gap_illegal(store, partition)) {
         return mill_store_gap_damage(store, partition, segment, rebuild.gap_after,
                                      rebuild.gap_before);
@@ -406,6 +408,7 @@ static int segment_joins(struct mill_store *store, struct store_partition *parti
     if (r < 0 || good != segment->log_bytes) {
         return MILL_MIN(r, 0);
     }
+    partition->gap_found = partition->gap_found || tail.next_offset != end_offset;
     if (tail.next_offset != end_offset && mill_store_gap_illegal(store, partition)) {
         return mill_store_gap_damage(store, partition, segment, tail.next_offset, end_offset);
     }
@@ -511,7 +514,13 @@ static int segments_load(struct mill_store *store, struct store_partition *parti
             memcpy(open, segment->files, sizeof(open));
             *segment = mill_store_segment_new(bases->values[i]);
             memcpy(segment->files, open, sizeof(open));
-            r = segment_walk(store, partition, segment, belief, end_offset, &good, &size);
+#ifndef MILL_MUTANT_STORE_WALKS_ALL
+            if (last && !belief->clean && belief->walk_from > segment->base_offset) {
+                r = mill_store_resume(store, partition, segment, belief->walk_from);
+            }
+#endif
+            r = r < 0 ? r
+                      : segment_walk(store, partition, segment, belief, end_offset, &good, &size);
             if (r == 0 &&
                 (good < size || (last && segment->next_offset < belief->recovery_point))) {
                 r = segment_cut(store, partition, segment, belief, last, good, size);
@@ -563,8 +572,8 @@ static int producers_believe(struct mill_store *store, struct store_partition *p
     belief->producers_from = found->bases.values[0];
     for (uint32_t i = found->snapshots.count; i > 0; i--) {
         int64_t offset = found->snapshots.values[i - 1];
-        /* A segment that will be walked needs the producers of its start, for its .txnindex. */
-        bool usable = belief->clean && belief->txns_whole == INT64_MAX
+        /* A segment whose .txnindex is made anew needs the producers of its start. */
+        bool usable = belief->txns_whole == INT64_MAX
                           ? offset <= belief->recovery_point
                           : offset <= walked_from(found, belief) && is_base(found, offset);
 #ifdef MILL_MUTANT_STORE_TXN_ANY_SNAPSHOT
@@ -691,6 +700,10 @@ static int load(struct mill_store *store, struct store_partition *partition,
 int mill_store_load(struct mill_store *store, struct store_partition *partition)
 {
     struct found found = {.store = store, .partition = partition};
+    int64_t reached_offset = -1;
+    if (mill_store_taken_use(store, partition, &reached_offset)) {
+        return 0;
+    }
     partition->snapshot_offset = -1;
     partition->clean_offset = -1;
     int r = mill_clean_recover(store, partition);
@@ -707,6 +720,15 @@ int mill_store_load(struct mill_store *store, struct store_partition *partition)
     free(found.bases.values);
     free(found.snapshots.values);
     free(found.txns.values);
+#ifdef MILL_MUTANT_STORE_OLDER_UNTOLD
+    reached_offset = -1;
+#endif
+    if (r == 0 && partition->written_offset < reached_offset) {
+        mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.take-up.older-copy",
+                          "partition=%s files end at %" PRId64 " but had been written to %" PRId64
+                          ": an older copy",
+                          partition->path, partition->written_offset, reached_offset);
+    }
     partition->loaded = r == 0;
     return r;
 }

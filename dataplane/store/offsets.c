@@ -100,7 +100,8 @@ struct store_offset *mill_store_offset(struct store_offsets *offsets, const char
                                     .recovery_point = -1,
                                     .high_watermark = -1,
                                     .start_offset = -1,
-                                    .clean_offset = -1};
+                                    .clean_offset = -1,
+                                    .reached_offset = -1};
     *bucket = offsets->length;
     return offset;
 }
@@ -109,6 +110,7 @@ void mill_store_offsets_free(struct store_offsets *offsets)
 {
     for (uint32_t i = 0; i < offsets->length; i++) {
         free(offsets->entries[i].name);
+        mill_store_taken_free(offsets->entries[i].taken);
     }
     free(offsets->entries);
     free(offsets->buckets);
@@ -215,7 +217,7 @@ static char *format(struct store_offsets *offsets, const struct checkpoint *chec
 static bool is_empty(const struct store_offset *entry)
 {
     return entry->recovery_point < 0 && entry->high_watermark < 0 && entry->start_offset < 0 &&
-           entry->clean_offset < 0;
+           entry->clean_offset < 0 && entry->reached_offset < 0 && !entry->taken;
 }
 
 /* The files are as the table was: what they no longer name, nor we, goes. */
@@ -281,7 +283,9 @@ int mill_store_offsets_forget(struct mill_log_dirs *dirs, struct store_dir *dir,
     bool on_disk = offset && offset->on_disk;
     if (offset) {
         offset->recovery_point = offset->high_watermark = offset->start_offset = -1;
-        offset->clean_offset = -1;
+        offset->clean_offset = offset->reached_offset = -1;
+        mill_store_taken_free(offset->taken);
+        offset->taken = NULL;
         dir->offsets.changed = true;
     }
     pthread_mutex_unlock(&dirs->lock);

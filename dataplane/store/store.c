@@ -103,7 +103,7 @@ static void partition_free(struct mill_store *store, struct store_partition *par
     if (is_loading(partition)) {
         mill_loaders_finish(store->config.loaders, partition);
     }
-    store->openings -= partition->opening ? 1 : 0;
+    mill_store_link_remove(&partition->openings);
     store->stalled -= partition->full_told ? 1 : 0;
     mill_store_clean_stop(store, partition);
     MILL_ASSERT_EQ(partition->jobs, 0u);
@@ -199,12 +199,14 @@ static void open_load(struct mill_store *store, struct store_partition *partitio
     if (r == 1) {
         r = mill_store_make_begin(store, partition);
         if (r == 0) {
+            mill_store_link_remove(&partition->openings);
             return; /* looked for again when it is made */
         }
     }
 #ifndef MILL_MUTANT_STORE_LOAD_IN_TURN
     if (r == 0 && store->config.loaders) {
-        mill_loaders_give(store->config.loaders, partition, &store->config.bell);
+        mill_store_link_remove(&partition->openings);
+        mill_loaders_give(store->config.loaders, partition, store);
         return;
     }
 #endif
@@ -212,20 +214,23 @@ static void open_load(struct mill_store *store, struct store_partition *partitio
     open_end(store, partition, r, now);
 }
 
-/* A loader has ended, or is at it. ret: false: still loading, or gone. */
-static bool open_loaded(struct mill_store *store, struct store_partition *partition,
-                        struct mill_now now)
+/* Takes what loaders are done with: no look at those they are not. ret: partitions. */
+static uint32_t loaded_take(struct mill_store *store, struct mill_now now)
 {
-    if (atomic_load_explicit(&partition->loading, memory_order_acquire) != STORE_LOAD_DONE) {
-        return false;
+    uint32_t count = 0;
+    struct store_partition *next;
+    for (struct store_partition *partition = mill_loaders_take(store); partition;
+         partition = next, count++) {
+        next = partition->next_loading;
+        mill_loaders_release(store->config.loaders, partition);
+        if (partition->settings_changed) {
+            partition->settings = partition->settings_next;
+            partition->settings_changed = false;
+        }
+        open_end(store, partition, partition->status, now);
+        mill_store_link_add(&store->openings, &partition->openings);
     }
-    mill_loaders_finish(store->config.loaders, partition);
-    if (partition->settings_changed) {
-        partition->settings = partition->settings_next;
-        partition->settings_changed = false;
-    }
-    open_end(store, partition, partition->status, now);
-    return true;
+    return count;
 }
 
 /* One of its open transactions, or behind those one of the aborted that wait for space. */
@@ -301,7 +306,7 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
     to->epochs_count = partition->epochs_count;
     memcpy(to->epochs, partition->epochs, sizeof(to->epochs));
     partition->opening = false;
-    store->openings--;
+    mill_store_link_remove(&partition->openings);
     return work + 1;
 }
 
@@ -309,42 +314,37 @@ void mill_store_made(struct mill_store *store, struct store_partition *partition
 {
     if (partition->doomed) {
         partition->loaded = r == 0; /* an empty directory to be deleted */
-    } else if (r < 0) {
-        open_end(store, partition, r, store->now); /* told by openings_run */
+        return;
     }
+    if (r < 0) {
+        open_end(store, partition, r, store->now);
+    }
+    mill_store_link_add(&store->openings, &partition->openings); /* looked at by openings_run */
+}
+
+static uint32_t opening_run(struct mill_store *store, struct store_partition *partition,
+                            struct mill_now now)
+{
+    if (partition->delete_wanted) {
+        if (mill_store_out_room(store)) {
+            take_delete(store, partition);
+        }
+        return 0;
+    }
+    if (!partition->loaded) {
+        open_load(store, partition, now);
+    }
+    return !is_loading(partition) && partition->loaded ? open_tell(store, partition, now) : 0;
 }
 
 static uint32_t openings_run(struct mill_store *store, struct mill_now now)
 {
-    uint32_t work = 0;
-    for (uint32_t i = 0; store->openings > 0 && i < store->partitions_length; i++) {
-        struct store_partition *partition = store->partitions[i];
-        if (!partition || !partition->opening || partition->making || partition->doomed) {
-            continue;
-        }
-        if (is_loading(partition)) {
-            if (!open_loaded(store, partition, now)) {
-                continue;
-            }
-            work++;
-            if (partition->delete_wanted) {
-                if (mill_store_out_room(store)) {
-                    take_delete(store, partition);
-                }
-                continue;
-            }
-        } else if (partition->delete_wanted) {
-            if (mill_store_out_room(store)) {
-                take_delete(store, partition);
-            }
-            continue;
-        }
-        if (!partition->loaded) {
-            open_load(store, partition, now);
-        }
-        if (!is_loading(partition) && partition->loaded) {
-            work += open_tell(store, partition, now);
-        }
+    uint32_t work = loaded_take(store, now);
+    for (struct store_link *link = store->openings.next; link != &store->openings;) {
+        struct store_partition *partition =
+            MILL_CONTAINER_OF(link, struct store_partition, openings);
+        link = link->next;
+        work += opening_run(store, partition, now);
     }
     return work;
 }
@@ -674,7 +674,7 @@ static void take_open(struct mill_store *store, const struct mill_link_open *ope
         return;
     }
     partition->opening = true;
-    store->openings++;
+    mill_store_link_add(&store->openings, &partition->openings);
     open_load(store, partition, now);
 }
 
@@ -834,6 +834,9 @@ int mill_store_create(const struct mill_store_config *config, struct mill_store 
     store->checkpoint_at_ns = MILL_NEVER;
     store->delete_at_ns = MILL_NEVER;
     store->fence_told = true;
+    mill_store_link_init(&store->openings);
+    pthread_mutex_init(&store->loaded.lock, NULL);
+    store->loaded.last = &store->loaded.first;
     int r = mill_store_files_init(store);
     r = r < 0 ? r : mill_store_clean_init(store);
     r = r < 0 ? r : mill_store_jobs_init(store);
@@ -841,6 +844,7 @@ int mill_store_create(const struct mill_store_config *config, struct mill_store 
         mill_store_clean_fini(store);
         mill_store_jobs_fini(store);
         mill_store_files_fini(store);
+        pthread_mutex_destroy(&store->loaded.lock);
         free(store);
         return mill_fail(report, r, "no memory, or no threads, for the files of a store");
     }
@@ -862,6 +866,7 @@ void mill_store_abandon(struct mill_store *store)
     }
     mill_store_jobs_fini(store);
     mill_store_files_fini(store);
+    pthread_mutex_destroy(&store->loaded.lock);
     free(store->deleted);
     free(store->partitions);
     free(store);

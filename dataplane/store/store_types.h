@@ -174,15 +174,17 @@ struct store_partition {
     bool failed_told;
     _Atomic int loading; /* enum store_load; DONE is stored after all else was written */
     struct store_partition *next_loading;
-    struct mill_bell loading_bell;
+    struct mill_store *loading_for;         /* told when it is done */
     struct mill_log_settings settings_next; /* came while it was loaded */
     bool settings_changed;
     bool delete_wanted;
-    bool opening; /* waits for its name, or tells its producers */
+    bool opening;               /* until OPENED is told */
+    struct store_link openings; /* in the store's list */
     bool loaded;
     int32_t status;
     bool dir_unsynced;
     bool gaps_legal;           /* it was compacted once */
+    bool gap_found;            /* by the take-up, which does not know whether it is legal */
     bool epochs_unsaved;       /* the checkpoint file lacks the newest */
     uint64_t read_told_ns;     /* a failed read was told, 0 never */
     uint64_t opening_since_ns; /* the name is another's since, 0 not */
@@ -198,6 +200,10 @@ struct store_offset {
     int64_t clean_offset; /* everything below is compacted */
     bool on_disk;         /* a file names it */
     bool told;            /* in the files being written */
+    /* Of the start: what the take-up loaded, for its opening (NULL: not), and else up to where the
+     * run before had written the files, -1 unknown. */
+    struct store_partition *taken;
+    int64_t reached_offset;
 };
 
 struct store_offsets {
@@ -228,6 +234,13 @@ struct mill_log_dirs {
     _Atomic uint32_t fences;
 };
 
+/* What loaders are done with and the store has not taken yet, oldest first. */
+struct store_loaded {
+    pthread_mutex_t lock; /* taken after a loader's own */
+    struct store_partition *first;
+    struct store_partition **last;
+};
+
 struct mill_store {
     struct mill_store_config config;
     struct mill_log_dirs *dirs;
@@ -252,9 +265,10 @@ struct mill_store {
     uint8_t *window;
     uint32_t window_bytes; /* filled */
     uint64_t window_pos;
-    int window_file;  /* -1 none */
-    uint32_t stalled; /* partitions whose write waits for space */
-    uint32_t openings;
+    int window_file;            /* -1 none */
+    uint32_t stalled;           /* partitions whose write waits for space */
+    struct store_link openings; /* partitions that wait for their names, or tell producers */
+    struct store_loaded loaded;
     uint64_t retry_at_ns;
     uint64_t checkpoint_at_ns;     /* MILL_NEVER: no recovery point moved since the last */
     uint64_t retention_at_ns;      /* the next look for old segments */
@@ -383,10 +397,34 @@ int mill_store_load(struct mill_store *store, struct store_partition *partition)
 int mill_store_load_synced(struct mill_store *store,
                            struct store_partition *partition) MILL_WARN_UNUSED;
 void mill_store_unload(struct mill_store *store, struct store_partition *partition);
-
+/* Notes a batch's leader epoch, if it is a new one. */
+void mill_store_epoch_note(struct store_partition *partition, const struct mill_batch *batch);
 /* Notes a batch's producer and leader epoch, as loading does; bytes: all of it. ret: 0, -ENOMEM. */
 int mill_store_batch_note(struct store_partition *partition, const struct mill_batch *batch,
                           const uint8_t *bytes) MILL_WARN_UNUSED;
+
+/* --- resume.c -----------------------------------------------------------------------------------
+ */
+
+/* Gives a new segment the numbers that it had before the batch of its last index entry below the
+ * offset, where a walk may begin then. It stays new when its indexes are not as they should be.
+ * ret: 0, -errno. */
+int mill_store_resume(struct mill_store *store, struct store_partition *partition,
+                      struct store_segment *segment, int64_t offset) MILL_WARN_UNUSED;
+
+/* --- taken.c ------------------------------------------------------------------------------------
+ */
+
+/* Take-up: keeps what was loaded, and written since, for the partition's opening, which then need
+ * not read the files. The partition belongs to its log directory afterwards. ret: false: no memory,
+ * it is the caller's. */
+bool mill_store_hand_over(struct mill_store *store, struct store_partition *partition);
+/* What was handed over and not opened. NULL is fine. */
+void mill_store_taken_free(struct store_partition *taken);
+/* The opening takes it. ret: false: nothing that can be used; the files should reach at least
+ * *ret_reached_offset, -1 unknown. */
+bool mill_store_taken_use(struct mill_store *store, struct store_partition *partition,
+                          int64_t *ret_reached_offset);
 
 /* --- kept.c -------------------------------------------------------------------------------------
  */

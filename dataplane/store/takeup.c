@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Take-up after a kill: what extents of an earlier process hold beyond the files is written to
  * them. Descriptors say what is valid, each batch is checked again; only what follows the files
- * without a gap is written. Nothing of the arena is given up before everything was written; then
- * arena and directories begin a new incarnation. Start-up only, one thread. */
+ * without a gap is written. Partitions whose files have everything are left to their loaders; what
+ * was loaded of others is handed to them, so that no file is read twice. Nothing of the arena is
+ * given up before everything was written; then arena and directories begin a new incarnation.
+ * Start-up only, one thread. */
 #include "dataplane/store/store_types.h"
 
 #include <errno.h>
@@ -32,11 +34,14 @@ struct takeup {
     struct mill_report *report;
     struct store_meta metas[STORE_DIRS_MAX];
     struct mill_store *store; /* never stepped: its files and walks are used */
-    struct home *homes;
+    struct home *homes;       /* by topic id and partition, once all are found */
     uint32_t homes_count;
     uint32_t homes_capacity;
     uint32_t dir; /* being listed */
     bool full;    /* the rest of this partition is kept, not written */
+    bool wrote[STORE_DIRS_MAX];
+    const struct mill_partition_mark **marks; /* as homes */
+    uint32_t marks_count;
     uint32_t *extents;
     uint32_t extents_count;
 };
@@ -72,6 +77,42 @@ static int home_note(void *context, const char *name)
     return 0;
 }
 
+static int by_names(const struct mill_uuid *left_id, int32_t left, const struct mill_uuid *right_id,
+                    int32_t right)
+{
+    int r = memcmp(left_id, right_id, sizeof(*left_id));
+    return r != 0 ? r : left < right ? -1 : left > right;
+}
+
+static int by_home(const void *a, const void *b)
+{
+    const struct home *left = a;
+    const struct home *right = b;
+    int r = by_names(&left->topic_id, left->partition, &right->topic_id, right->partition);
+    return r != 0 ? r : left->dir < right->dir ? -1 : left->dir > right->dir;
+}
+
+/* The first of a partition, NULL none. */
+static const struct home *home_of(const struct takeup *takeup, const struct mill_uuid *topic_id,
+                                  int32_t partition)
+{
+    uint32_t low = 0;
+    uint32_t high = takeup->homes_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct home *home = &takeup->homes[middle];
+        if (by_names(&home->topic_id, home->partition, topic_id, partition) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    const struct home *home = &takeup->homes[low];
+    bool found = low < takeup->homes_count &&
+                 by_names(&home->topic_id, home->partition, topic_id, partition) == 0;
+    return found ? home : NULL;
+}
+
 static int homes_find(struct takeup *takeup)
 {
     for (uint32_t i = 0; i < takeup->dirs->count; i++) {
@@ -82,6 +123,9 @@ static int homes_find(struct takeup *takeup)
             return mill_fail(takeup->report, r, "log directory %s cannot be read: %s",
                              takeup->dirs->dirs[i].path, strerror(-r));
         }
+    }
+    if (takeup->homes_count > 0) {
+        qsort(takeup->homes, takeup->homes_count, sizeof(takeup->homes[0]), by_home);
     }
     return 0;
 }
@@ -126,32 +170,60 @@ static int extents_find(struct takeup *takeup)
     return 0;
 }
 
-static const struct mill_partition_mark *mark_of(struct takeup *takeup,
-                                                 const struct mill_extent_desc *desc)
+static int by_mark(const void *a, const void *b)
 {
-    for (uint32_t i = 0; i < mill_arena_marks_length(takeup->arena); i++) {
+    const struct mill_partition_mark *left = *(const struct mill_partition_mark *const *)a;
+    const struct mill_partition_mark *right = *(const struct mill_partition_mark *const *)b;
+    return by_names(&left->topic_id, left->partition, &right->topic_id, right->partition);
+}
+
+static int marks_find(struct takeup *takeup)
+{
+    uint32_t length = mill_arena_marks_length(takeup->arena);
+    takeup->marks = calloc(MILL_MAX(length, 1u), sizeof(takeup->marks[0]));
+    if (!takeup->marks) {
+        return mill_fail(takeup->report, -ENOMEM, "no memory for the take-up");
+    }
+    for (uint32_t i = 0; i < length; i++) {
         const struct mill_partition_mark *mark = mill_arena_mark_at(takeup->arena, i);
-        if (mark && mark->partition == desc->partition &&
-            mill_uuid_equal(&mark->topic_id, &desc->topic_id)) {
-            return mark;
+        if (mark) {
+            takeup->marks[takeup->marks_count++] = mark;
         }
     }
-    return NULL;
+    qsort(takeup->marks, takeup->marks_count, sizeof(takeup->marks[0]), by_mark);
+    return 0;
+}
+
+static const struct mill_partition_mark *mark_of(const struct takeup *takeup,
+                                                 const struct mill_extent_desc *desc)
+{
+    struct mill_partition_mark key = {.topic_id = desc->topic_id, .partition = desc->partition};
+    const struct mill_partition_mark *wanted = &key;
+    const struct mill_partition_mark *const *found =
+        bsearch(&wanted, takeup->marks, takeup->marks_count, sizeof(takeup->marks[0]), by_mark);
+    return found ? *found : NULL;
 }
 
 /* --- one partition --------------------------------------------------------------------------- */
+
+/* A header that can be right at pos of an extent. */
+static bool batch_fits(const uint8_t *data, uint32_t pos, uint32_t end,
+                       struct mill_batch *ret_batch)
+{
+    if (end - pos < MILL_BATCH_HEADER_BYTES) {
+        return false;
+    }
+    mill_batch_read(data + pos, ret_batch);
+    return ret_batch->magic == 2 &&
+           ret_batch->batch_length >= MILL_BATCH_HEADER_BYTES - MILL_BATCH_PREFIX_BYTES &&
+           ret_batch->last_offset_delta >= 0 && mill_batch_size_bytes(ret_batch) <= end - pos;
+}
 
 /* Checks the batch at pos of an extent. ret: its size, 0 when it is no whole, valid batch. */
 static uint32_t batch_check(const uint8_t *data, uint32_t pos, uint32_t end,
                             struct mill_batch *ret_batch)
 {
-    if (end - pos < MILL_BATCH_HEADER_BYTES) {
-        return 0;
-    }
-    mill_batch_read(data + pos, ret_batch);
-    if (ret_batch->magic != 2 ||
-        ret_batch->batch_length < MILL_BATCH_HEADER_BYTES - MILL_BATCH_PREFIX_BYTES ||
-        ret_batch->last_offset_delta < 0 || mill_batch_size_bytes(ret_batch) > end - pos) {
+    if (!batch_fits(data, pos, end, ret_batch)) {
         return 0;
     }
     uint32_t size = mill_batch_size_bytes(ret_batch);
@@ -175,6 +247,7 @@ static int batch_write(struct takeup *takeup, struct store_partition *partition,
         return mill_store_keep(&takeup->result->kept, &partition->topic_id, partition->index, ref);
     }
     if (r == 0) {
+        mill_store_epoch_note(partition, batch); /* its producer the append has noted */
         takeup->result->batches_written++;
         takeup->result->bytes_written += ref->size_bytes;
     }
@@ -268,30 +341,80 @@ static int partition_write(struct takeup *takeup, struct store_partition *partit
     }
     if (takeup->result->bytes_written > before) {
         takeup->result->partitions++;
-        int r = mill_store_sync(takeup->store, partition);
-        if (r < 0) {
-            return mill_fail(takeup->report, r, "%s cannot be synced: %s", partition->path,
-                             strerror(-r));
-        }
+        takeup->wrote[partition->dir] = true;
     }
     return 0;
 }
 
-static const struct home *home_of(const struct takeup *takeup, const struct mill_extent_desc *desc)
+/* Everything in the extents is in the files, too, says the mark: the files need not be read before
+ * their loader reads them. Then *ret_written is how far they reach. */
+static bool is_written(const struct takeup *takeup, const uint32_t *extents, uint32_t count,
+                       const struct mill_partition_mark *mark, int64_t *ret_written)
 {
-    for (uint32_t i = 0; i < takeup->homes_count; i++) {
-        if (takeup->homes[i].partition == desc->partition &&
-            mill_uuid_equal(&takeup->homes[i].topic_id, &desc->topic_id)) {
-            return &takeup->homes[i];
+#ifdef MILL_MUTANT_STORE_TRUST_TAKEUP
+    return false;
+#endif
+    if (!mark || atomic_load_explicit(&mark->truncate_offset, memory_order_acquire) >= 0) {
+        return false;
+    }
+    int64_t written = atomic_load_explicit(&mark->written_offset, memory_order_acquire);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mill_extent_desc *desc = mill_arena_desc(takeup->arena, extents[i]);
+        uint32_t end = atomic_load_explicit(&desc->committed_bytes, memory_order_acquire);
+        const uint8_t *data =
+            mill_arena_base(takeup->arena) + ((size_t)extents[i] << MILL_EXTENT_UNIT_SHIFT);
+        struct mill_batch batch;
+        for (uint32_t pos = 0; pos < end; pos += mill_batch_size_bytes(&batch)) {
+            if (!batch_fits(data, pos, end, &batch) || mill_batch_last_offset(&batch) >= written) {
+                return false;
+            }
         }
     }
-    return NULL;
+    *ret_written = written;
+    return true;
+}
+
+/* Leaves the partition to its loader, who finds out whether its files are as old as they should be.
+ */
+static int written_note(struct takeup *takeup, const struct home *home, int64_t written)
+{
+    struct store_offset *offset =
+        mill_store_offset(&takeup->dirs->dirs[home->dir].offsets, home->name, true);
+    if (!offset) {
+        return mill_fail(takeup->report, -ENOMEM, "no memory for the take-up");
+    }
+    offset->reached_offset = written;
+    return 0;
+}
+
+static struct store_partition *partition_make(const struct takeup *takeup, const struct home *home)
+{
+    struct store_partition *partition = calloc(1, sizeof(*partition));
+    if (!partition || mill_store_names_take(takeup->dirs, partition, home->name) < 0) {
+        free(partition);
+        return NULL;
+    }
+    partition->topic_id = home->topic_id;
+    partition->index = home->partition;
+    partition->dir = home->dir;
+    partition->settings =
+        (struct mill_log_settings){.segment_bytes = 1 << 30,
+                                   .segment_ms = INT64_MAX,
+                                   .index_interval_bytes = 4096,
+                                   .segment_index_bytes = 10 << 20,
+                                   .compact = true}; /* Kafka's defaults: a topic's own come with
+                                                        its opening; gaps are judged then */
+    snprintf(partition->path, partition->path_bytes, "%s/%s", takeup->dirs->dirs[home->dir].path,
+             home->name);
+    return partition;
 }
 
 static int group_write(struct takeup *takeup, const uint32_t *extents, uint32_t count)
 {
     const struct mill_extent_desc *desc = mill_arena_desc(takeup->arena, extents[0]);
-    const struct home *home = home_of(takeup, desc);
+    const struct home *home = home_of(takeup, &desc->topic_id, desc->partition);
+    const struct mill_partition_mark *mark = mark_of(takeup, desc);
+    int64_t written = 0;
     struct mill_uuid ours = mill_arena_incarnation(takeup->arena);
     char id[MILL_UUID_TEXT_BYTES];
     mill_uuid_format(&desc->topic_id, id);
@@ -317,23 +440,13 @@ static int group_write(struct takeup *takeup, const uint32_t *extents, uint32_t 
         takeup->result->extents_discarded += count;
         return 0;
     }
-    struct store_partition *partition = calloc(1, sizeof(*partition));
-    if (!partition || mill_store_names_take(takeup->dirs, partition, home->name) < 0) {
-        free(partition);
+    if (is_written(takeup, extents, count, mark, &written)) {
+        return written_note(takeup, home, written);
+    }
+    struct store_partition *partition = partition_make(takeup, home);
+    if (!partition) {
         return mill_fail(takeup->report, -ENOMEM, "no memory for the take-up");
     }
-    partition->topic_id = desc->topic_id;
-    partition->index = desc->partition;
-    partition->dir = home->dir;
-    partition->settings =
-        (struct mill_log_settings){.segment_bytes = 1 << 30,
-                                   .segment_ms = INT64_MAX,
-                                   .index_interval_bytes = 4096,
-                                   .segment_index_bytes = 10 << 20,
-                                   .compact = true}; /* Kafka's defaults: a topic's own come with
-                                                        its opening; gaps are judged then */
-    snprintf(partition->path, partition->path_bytes, "%s/%s", takeup->dirs->dirs[home->dir].path,
-             home->name);
     int r = mill_store_load(takeup->store, partition);
     if (r == -EUCLEAN) {
         /* One damaged partition does not keep the others from being served. */
@@ -345,7 +458,12 @@ static int group_write(struct takeup *takeup, const uint32_t *extents, uint32_t 
     } else if (r < 0) {
         r = mill_fail(takeup->report, r, "%s cannot be loaded: %s", partition->path, strerror(-r));
     } else {
-        r = partition_write(takeup, partition, extents, count, mark_of(takeup, desc));
+        r = partition_write(takeup, partition, extents, count, mark);
+    }
+    /* Without a batch its opening has to find out whether there should be one. */
+    bool whole = r == 0 && partition->loaded && !takeup->full && partition->written_offset > 0;
+    if (whole && mill_store_hand_over(takeup->store, partition)) {
+        return 0;
     }
     mill_store_unload(takeup->store, partition);
     mill_store_names_free(partition);
@@ -378,21 +496,33 @@ static int groups_write(struct takeup *takeup)
     return 0;
 }
 
+/* Together: a sync of each partition takes as long as one of the disk. */
+static int written_sync(struct takeup *takeup)
+{
+    for (uint32_t i = 0; i < takeup->dirs->count; i++) {
+        const char *path = takeup->dirs->dirs[i].path;
+        int r = takeup->wrote[i] ? takeup->files->sync_all(takeup->files->context, path) : 0;
+        if (r < 0) {
+            return mill_fail(takeup->report, r, "%s cannot be synced: %s", path, strerror(-r));
+        }
+    }
+    return 0;
+}
+
 /* Log starts that the process had moved since the last checkpoint. */
 static int starts_note(struct takeup *takeup)
 {
-    for (uint32_t i = 0; i < mill_arena_marks_length(takeup->arena); i++) {
-        const struct mill_partition_mark *mark = mill_arena_mark_at(takeup->arena, i);
-        int64_t start = mark ? atomic_load_explicit(&mark->start_offset, memory_order_acquire) : 0;
+    for (uint32_t i = 0; i < takeup->marks_count; i++) {
+        const struct mill_partition_mark *mark = takeup->marks[i];
+        int64_t start = atomic_load_explicit(&mark->start_offset, memory_order_acquire);
         if (start <= 0 || start == INT64_MAX) {
             continue; /* INT64_MAX: its deletion had begun */
         }
-        for (uint32_t j = 0; j < takeup->homes_count; j++) {
-            const struct home *home = &takeup->homes[j];
-            if (home->partition != mark->partition ||
-                !mill_uuid_equal(&home->topic_id, &mark->topic_id)) {
-                continue;
-            }
+        const struct home *end = takeup->homes + takeup->homes_count;
+        const struct home *home = home_of(takeup, &mark->topic_id, mark->partition);
+        for (; home && home < end && home->partition == mark->partition &&
+               mill_uuid_equal(&home->topic_id, &mark->topic_id);
+             home++) {
             struct store_offset *offset =
                 mill_store_offset(&takeup->dirs->dirs[home->dir].offsets, home->name, true);
             if (!offset) {
@@ -484,9 +614,11 @@ int mill_store_takeup(struct mill_log_dirs *dirs, struct mill_arena *arena, bool
     }
     if (r == 0 && taken) {
         r = homes_find(takeup);
+        r = r < 0 ? r : marks_find(takeup);
         r = r < 0 ? r : starts_note(takeup);
         r = r < 0 ? r : extents_find(takeup);
         r = r < 0 ? r : groups_write(takeup);
+        r = r < 0 ? r : written_sync(takeup);
     }
     r = r < 0 ? r : incarnation_begin(takeup);
     mill_store_abandon(takeup->store);
@@ -494,6 +626,7 @@ int mill_store_takeup(struct mill_log_dirs *dirs, struct mill_arena *arena, bool
         mill_store_kept_free(&ret_result->kept);
     }
     free(takeup->homes);
+    free(takeup->marks);
     free(takeup->extents);
     free(takeup);
     return r;

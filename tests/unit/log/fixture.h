@@ -172,7 +172,7 @@ static inline void fixture_open(struct fixture *f)
         .context = f,
     };
     if (f->with_loaders) {
-        fixture_must(f, mill_loaders_create(f->dirs, &f->loaders, &f->report));
+        fixture_must(f, mill_loaders_create(f->dirs, 2, &f->loaders, &f->report));
     }
     struct mill_store_config store = {
         .dirs = f->dirs,

@@ -134,23 +134,135 @@ static void test_clean_start_reads_no_log(void **state)
     drop_log();
 }
 
+/* Appends so many batches that the store does not see. ret: the log's end. */
+static int64_t append_unseen(struct mill_partition *partition, int batches)
+{
+    for (int i = 0; i < batches; i++) {
+        m->timestamp = 1700000001000 + mill_partition_end(partition);
+        m->sequence = (int32_t)mill_partition_end(partition);
+        maker_build(m, 1);
+        maker_must(&f, partition, m);
+    }
+    return mill_partition_end(partition);
+}
+
+static uint64_t last_segment_bytes(void)
+{
+    char path[200];
+    uint64_t size = 0;
+    snprintf(path, sizeof(path), "%s/%020lld.log", folder, (long long)last_base());
+    assert_non_null(disk_model_bytes(disk, path, &size));
+    return size;
+}
+
+struct copy {
+    uint64_t size;
+    uint8_t bytes[1024];
+};
+
+/* The last segment's .index. */
+static struct copy copy_of_index(void)
+{
+    struct copy copy = {0};
+    char path[200];
+    snprintf(path, sizeof(path), "%s/%020lld.index", folder, (long long)last_base());
+    const uint8_t *bytes = disk_model_bytes(disk, path, &copy.size);
+    assert_non_null(bytes);
+    assert_in_range(copy.size, 8, sizeof(copy.bytes));
+    memcpy(copy.bytes, bytes, copy.size);
+    return copy;
+}
+
+/* It begins with what it was. */
+static void check_index(const struct copy *before)
+{
+    struct copy now = copy_of_index();
+    assert_true(now.size >= before->size);
+    assert_memory_equal(now.bytes, before->bytes, before->size);
+}
+
+/* What a start reads beside the walked bytes: checkpoints, indexes, snapshots, first headers. */
+enum { LITTLE_BYTES = 24 << 10 };
+
+/* Killed with everything in the files, or with batches that only the extents have: either way the
+ * last segment is read, and once. */
 static void test_start_after_a_kill_walks_the_last_segment(void **state)
 {
     MILL_UNUSED(state);
-    int64_t end = make_log(2);
-    /* The checkpoint is due a minute after the first roll; then the process is killed. */
-    fixture_step(&f, 61000);
-    fixture_settle(&f);
-    fixture_close(&f, false);
-    uint64_t size;
-    assert_null(disk_model_bytes(disk, "/disk/logs/.kafka_cleanshutdown", &size));
-    uint64_t before = disk_model_counts(disk)->bytes_read;
-    reopen();
-    check_producer(open_partition(), end);
-    /* Twice (take-up and opening) a segment and the window that is read ahead: not all of them. */
-    assert_in_range(disk_model_counts(disk)->bytes_read - before, 1, 2 * (100000 + (64 << 10)));
-    fixture_close(&f, true);
-    drop_log();
+    for (int unseen = 0; unseen < 8; unseen += 4) {
+        int64_t end = make_log(2);
+        /* The checkpoint is due a minute after the first roll; then the process is killed. */
+        fixture_step(&f, 61000);
+        fixture_settle(&f);
+        end = unseen ? append_unseen(mill_log_at(f.log, 0), unseen) : end;
+        fixture_close(&f, false);
+        uint64_t size;
+        assert_null(disk_model_bytes(disk, "/disk/logs/.kafka_cleanshutdown", &size));
+        uint64_t last = last_segment_bytes();
+        assert_true(last > 2 * LITTLE_BYTES);
+        uint64_t before = disk_model_counts(disk)->bytes_read;
+        reopen();
+        assert_int_equal(f.takeup.batches_written, unseen);
+        check_producer(open_partition(), end);
+        assert_in_range(disk_model_counts(disk)->bytes_read - before, last, last + LITTLE_BYTES);
+        fixture_close(&f, true);
+        drop_log();
+    }
+}
+
+/* After a clean end only what came since is walked, though it lies in the same segment; it is told
+ * right and its indexes are made anew to the byte. */
+static void test_start_after_a_kill_walks_what_came_since_a_clean_end(void **state)
+{
+    MILL_UNUSED(state);
+    for (int unseen = 0; unseen < 8; unseen += 4) {
+        make_log(2);
+        fixture_close(&f, true);
+        uint64_t before = last_segment_bytes();
+        assert_true(before > 2 * LITTLE_BYTES);
+        reopen();
+        int64_t end = append_unseen(open_partition(), 6);
+        fixture_settle(&f);
+        uint64_t since = last_segment_bytes() - before;
+        end = unseen ? append_unseen(mill_log_at(f.log, 0), unseen) : end;
+        struct copy index = copy_of_index();
+        fixture_close(&f, false);
+        uint64_t read = disk_model_counts(disk)->bytes_read;
+        reopen();
+        check_producer(open_partition(), end);
+        assert_in_range(disk_model_counts(disk)->bytes_read - read, since, since + LITTLE_BYTES);
+        check_index(&index);
+        fixture_close(&f, true);
+        drop_log();
+    }
+}
+
+/* Everything in the extents is in the files: the take-up reads no log. When they are an older copy,
+ * their opening says so. */
+static void test_takeup_leaves_what_is_written_to_the_opening(void **state)
+{
+    MILL_UNUSED(state);
+    for (int older = 0; older < 2; older++) {
+        int64_t end = make_log(2);
+        fixture_close(&f, false);
+        if (older) {
+            char path[200];
+            const struct mill_file_calls *calls = disk_model_calls(disk);
+            snprintf(path, sizeof(path), "%s/%020lld.log", folder, (long long)last_base());
+            int file = calls->open(disk, path, MILL_FILE_WRITE);
+            assert_int_equal(calls->truncate(disk, file, last_segment_bytes() / 2), 0);
+            assert_int_equal(calls->close(disk, file), 0);
+        }
+        uint64_t before = disk_model_counts(disk)->bytes_read;
+        reopen();
+        assert_int_equal(f.takeup.batches_written, 0);
+        assert_true(disk_model_counts(disk)->bytes_read - before < 4096);
+        struct mill_partition *partition = open_partition();
+        assert_int_equal(fixture_was_said(&f, "store.take-up.older-copy"), older);
+        assert_int_equal(mill_partition_end(partition) < end, older);
+        fixture_close(&f, true);
+        drop_log();
+    }
 }
 
 /* --- damage that is mended ------------------------------------------------------------------- */
@@ -212,6 +324,7 @@ static void test_whatever_can_be_made_anew_is(void **state)
                 "/disk/logs/topic-a-0/%020lld.timeindex",
                 "/disk/logs/topic-a-0/%020lld.snapshot",
             };
+            struct copy index = copy_of_index();
             for (size_t i = 0; i < MILL_COUNT_OF(names); i++) {
                 char path[200];
                 fixture_close(&f, clean == 1);
@@ -227,6 +340,7 @@ static void test_whatever_can_be_made_anew_is(void **state)
                 struct mill_partition *partition = open_partition();
                 check_producer(partition, end);
                 assert_int_equal(mill_log_epoch_at(partition, 0), 3);
+                check_index(&index);
                 check_clean_start(end);
             }
             fixture_close(&f, true);
@@ -586,6 +700,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_clean_start_reads_no_log),
         cmocka_unit_test(test_start_after_a_kill_walks_the_last_segment),
+        cmocka_unit_test(test_start_after_a_kill_walks_what_came_since_a_clean_end),
+        cmocka_unit_test(test_takeup_leaves_what_is_written_to_the_opening),
         cmocka_unit_test(test_whatever_can_be_made_anew_is),
         cmocka_unit_test(test_a_mark_that_lies_is_not_believed),
         cmocka_unit_test(test_damage_below_the_recovery_point_is_fenced),
