@@ -27,6 +27,7 @@ TABLE = (
     ("log-copy-twice", "tests/clients/zero_copy.py"),
     ("net-leak-loan", "tests/faults/slow_readers.py"),
     ("store-lose-takeup", "tests/faults/kill_data.py"),
+    ("control-name-any-length", "tests/faults/frames.py"),
     ("log-skip-crc", "tests/faults/batches.py"),
     ("log-keys-unseen", "tests/faults/batches.py"),
     ("store-repack-unsummed", "tests/faults/batches.py"),

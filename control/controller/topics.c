@@ -129,6 +129,18 @@ static uint32_t name_bucket(const struct mill_topics *topics, const char *name, 
     return (uint32_t)mill_siphash(topics->key, plain, length) & topics->mask;
 }
 
+/* NULL also for a name that no topic can have: clients and logs say what they like. */
+static struct mill_topic *first_named(const struct mill_topics *topics, const char *name,
+                                      uint32_t length)
+{
+#ifndef MILL_MUTANT_CONTROL_NAME_ANY_LENGTH
+    if (length > MILL_TOPIC_NAME_MAX) {
+        return NULL;
+    }
+#endif
+    return topics->names[name_bucket(topics, name, length)];
+}
+
 static uint32_t id_bucket(const struct mill_topics *topics, const struct mill_uuid *id)
 {
     return (uint32_t)mill_siphash(topics->key, id->b, sizeof(id->b)) & topics->mask;
@@ -199,7 +211,7 @@ static bool same_but_dots(const char *a, const char *b, uint32_t length)
 struct mill_topic *mill_topics_by_name(const struct mill_topics *topics, const char *name,
                                        uint32_t length)
 {
-    struct mill_topic *topic = topics->names[name_bucket(topics, name, length)];
+    struct mill_topic *topic = first_named(topics, name, length);
     while (topic && (is_deleting(topic) || topic->record->name_length != length ||
                      memcmp(topic->record->name, name, length) != 0)) {
         topic = topic->next_name;
@@ -210,7 +222,7 @@ struct mill_topic *mill_topics_by_name(const struct mill_topics *topics, const c
 struct mill_topic *mill_topics_colliding(const struct mill_topics *topics, const char *name,
                                          uint32_t length)
 {
-    struct mill_topic *topic = topics->names[name_bucket(topics, name, length)];
+    struct mill_topic *topic = first_named(topics, name, length);
     while (topic && (is_deleting(topic) || topic->record->name_length != length ||
                      memcmp(topic->record->name, name, length) == 0 ||
                      !same_but_dots(topic->record->name, name, length))) {

@@ -5,12 +5,15 @@ HTTP: the right answer or a close; memory stays bounded; a bystander's requests 
 import os
 import socket
 import struct
+import uuid
 
+from lib import message
 from lib.broker import TOP, Broker, run
 from lib.wire import API_VERSIONS, FETCH, METADATA, PRODUCE, Client, batch, text
 
 GROWTH_FACTOR = 4
 NAMES = 50000
+LENGTHS = (0, 249, 250, 1000, 32767)
 SERVED_FROM = {PRODUCE: 3}  # lower ones are advertised for old clients only
 SAMPLES = os.path.join(TOP, "build/tests/unit/protocol/sample_frames")
 
@@ -120,6 +123,30 @@ def cut_everywhere(broker, address, client, topic):
     return sum(len(versions) for versions in seen.values())
 
 
+def tree(of, version, words):
+    """One element in each array, each text of words, numbers small."""
+    plain = {"str": words, "blob": words.encode(), "records": batch(), "uuid": uuid.UUID(int=7), "bool": False,
+             "f64": 1.0}
+    made = {}
+    for field in of.inline:
+        if not field.versions.holds(version):
+            continue
+        value = tree(field.struct, version, words) if field.struct else plain.get(field.type, 1)
+        made[field.name] = [value] if field.kind in ("array", "structs") else value
+    return made
+
+
+def texts_of_all_lengths(address, client, topic):
+    """Every text of every request as long as no name may be: in each API, in its oldest and newest version."""
+    for api in message.apis().values():
+        for version in {api.versions.low, api.versions.high}:
+            for length in LENGTHS:
+                frame = message.request(api, version, tree(api.request, version, "n" * length))
+                got = outcome(address, struct.pack(">i", len(frame)) + frame)
+                assert got is not None, f"{api.name} {version} with texts of {length} bytes: neither answer nor close"
+        bystander(client, topic)
+
+
 def main():
     with Broker(nic=False) as broker:
         broker.start()
@@ -127,7 +154,7 @@ def main():
         broker.millrace("topic", "create", "frames")
         with Client(address) as client:
             bystander(client, "frames")
-            pid = broker.pid("millraced")
+            pids = [broker.pid(name) for name in ("millraced", "control")]
             wrong_sizes(address)
             bystander(client, "frames")
             unknown_apis(address)
@@ -135,7 +162,8 @@ def main():
             huge_counts(broker, address, "frames")
             bystander(client, "frames")
             messages = cut_everywhere(broker, address, client, "frames")
-            assert broker.pid("millraced") == pid, "the broker was restarted"
+            texts_of_all_lengths(address, client, "frames")
+            assert [broker.pid(name) for name in ("millraced", "control")] == pids, "a process was restarted"
     print(f"{messages} API versions cut at every byte, others unharmed")
 
 
