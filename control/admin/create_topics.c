@@ -120,7 +120,11 @@ static void read_topic(const struct mill_controller *controller, struct mill_adm
         refuse(item, MILL_KERR_INVALID_REQUEST, "a topic without name");
         return;
     }
-    if (in->assignments.count > 0) {
+    const char *fault = mill_topic_name_fault(item->name, item->name_length);
+    if (fault) {
+        refuse(item, MILL_KERR_INVALID_TOPIC_EXCEPTION, fault);
+    }
+    if (item->error == 0 && in->assignments.count > 0) {
         read_assignment(controller, request, in, item);
     }
     /* -1 without assignments means the broker's default. Clients may say it from version 4 on
@@ -281,7 +285,7 @@ static void get_topic(const void *context, int32_t index, void *element)
     to->name = mill_wstr_of_bytes(item->name, (int32_t)item->name_length);
     to->error_code = item->error;
     to->error_message = mill_wstr_of(item->message);
-    to->configs = (struct mill_warray){.count = item->error != 0 ? -1 : 0};
+    to->configs = (struct mill_warray){.count = 0};
     if (item->error != 0 || !item->topic) {
         return;
     }

@@ -349,11 +349,6 @@ static bool check_configs(const struct mill_controller *controller, struct mill_
 static bool check_name(const struct mill_controller *controller, struct mill_create *item,
                        struct mill_pool *pool)
 {
-    const char *fault = mill_topic_name_fault(item->name, item->name_length);
-    if (fault) {
-        refuse(item, MILL_KERR_INVALID_TOPIC_EXCEPTION, fault);
-        return false;
-    }
     if (mill_topics_by_name(&controller->topics, item->name, item->name_length)) {
         refuse(item, MILL_KERR_TOPIC_ALREADY_EXISTS,
                mill_pool_text(pool, "Topic '%s' already exists.", item->name));

@@ -10,6 +10,7 @@
 #include "control/txn/txns.h"
 #include "ipc/nodes.h"
 #include "protocol/errors.h"
+#include "protocol/operations.h"
 
 enum {
     KEY_GROUP = 0,
@@ -292,6 +293,7 @@ struct described {
 
 struct describe_fill {
     struct described *groups;
+    bool operations; /* wanted */
 };
 
 static void get_described_member(const void *context, int32_t index, void *ret_element)
@@ -322,6 +324,9 @@ static void get_described(const void *context, int32_t index, void *ret_element)
     const struct mill_group *group = described->group;
     element->error_code = described->error;
     element->group_id = mill_wstr_of(described->group_id);
+    if (((const struct describe_fill *)context)->operations) {
+        element->authorized_operations = MILL_OPERATIONS_GROUP;
+    }
     if (!group) {
         element->group_state = mill_wstr_of(described->error == MILL_KERR_NONE ||
                                                     described->error == MILL_KERR_GROUP_ID_NOT_FOUND
@@ -360,6 +365,7 @@ void mill_describe_groups(struct mill_groups *groups, struct mill_admin_request 
         mill_admin_close(request);
         return;
     }
+    fill.operations = in.include_authorized_operations;
     fill.groups = mill_pool_take(&request->pool,
                                  (uint64_t)MILL_MAX(in.groups.count, 0) * sizeof(*fill.groups));
     while (fill.groups && mill_warray_next_str(&in.groups, request->header.flexible, &id)) {

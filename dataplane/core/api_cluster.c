@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "protocol/errors.h"
+#include "protocol/operations.h"
 
 /* --- ApiVersions ----------------------------------------------------------------------------- */
 
@@ -138,6 +139,9 @@ static int cluster_fill(struct mill_writer *to, const struct mill_request *reque
     }
     answer.cluster_id = mill_wstr_of(view->cluster ? view->cluster->cluster_id : "");
     answer.controller_id = view->cluster ? view->cluster->controller_id : -1;
+    if (message.include_cluster_authorized_operations) {
+        answer.cluster_authorized_operations = MILL_OPERATIONS_CLUSTER;
+    }
     answer.brokers =
         (struct mill_warray){.count = (int32_t)view->count, .get = get_broker, .context = view};
     return mill_describe_cluster_response_encode(to, request->header.api_version, &answer);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "protocol/errors.h"
+#include "protocol/operations.h"
 
 /* --- brokers that have a listener ------------------------------------------------------------ */
 
@@ -201,11 +202,18 @@ static void get_partition(const void *context, int32_t index, void *ret_element)
     element->offline_replicas = (struct mill_warray){.count = 0};
 }
 
+static int32_t operations_of(const struct metadata_fill *fill)
+{
+    return fill->message.include_topic_authorized_operations ? MILL_OPERATIONS_TOPIC
+                                                             : MILL_OPERATIONS_UNTOLD;
+}
+
 static void topic_element(struct metadata_fill *fill, const struct mill_map_topic *topic,
                           struct mill_metadata_response_topics *element)
 {
     fill->topic = topic;
     element->error_code = MILL_KERR_NONE;
+    element->topic_authorized_operations = operations_of(fill);
     element->name = mill_wstr_of_bytes(topic->name, topic->name_length);
     element->topic_id = topic->id;
     element->is_internal = (topic->flags & MILL_TOPIC_INTERNAL) != 0;
@@ -247,6 +255,7 @@ static void get_topic_named(const void *context, int32_t index, void *ret_elemen
         error = MILL_KERR_LEADER_NOT_AVAILABLE; /* control may still create it: ask again */
     }
     element->error_code = (int16_t)error;
+    element->topic_authorized_operations = operations_of(fill);
     element->name = named.name;
     element->topic_id = named.topic_id;
     element->partitions = (struct mill_warray){.count = 0};
@@ -288,6 +297,9 @@ static int metadata_fill(struct mill_writer *to, const struct mill_request *requ
         .count = (int32_t)fill->view.count, .get = get_broker, .context = fill};
     answer.cluster_id = mill_wstr_of(cluster ? cluster->cluster_id : NULL);
     answer.controller_id = cluster ? cluster->controller_id : -1;
+    if (fill->message.include_cluster_authorized_operations) {
+        answer.cluster_authorized_operations = MILL_OPERATIONS_CLUSTER;
+    }
 #ifdef MILL_MUTANT_CORE_NO_CONTROLLER
     answer.controller_id = -1;
 #endif

@@ -65,7 +65,7 @@ static void list_op_prepare(struct mill_core *core, struct mill_request *request
                  (part->timestamp == TIME_EARLIEST_LOCAL && version >= 8) ||
                  (part->timestamp == TIME_LATEST_TIERED && version >= 9) ||
                  (part->timestamp == TIME_EARLIEST_PENDING && version >= 11);
-    if (error == MILL_KERR_NONE && !known) {
+    if (!known) { /* before anything else, as in Kafka */
         error = MILL_KERR_UNSUPPORTED_VERSION;
     }
     op->error = (int16_t)error;

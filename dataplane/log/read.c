@@ -186,12 +186,11 @@ static bool may_read(struct mill_partition *partition, const struct mill_read *r
         result->error = MILL_KERR_FENCED_LEADER_EPOCH;
     } else if (read->current_epoch > partition->leader_epoch) {
         result->error = MILL_KERR_UNKNOWN_LEADER_EPOCH;
-    } else if (read->offset < partition->start_offset || read->offset > partition->end_offset) {
-        result->error = MILL_KERR_OFFSET_OUT_OF_RANGE;
     }
     if (result->error != MILL_KERR_NONE) {
         return false;
     }
+    /* First: a reader whose log went another way is told where, though its offset is not here. */
     if (read->last_epoch >= 0) {
         int32_t epoch;
         int64_t end;
@@ -204,6 +203,11 @@ static bool may_read(struct mill_partition *partition, const struct mill_read *r
             result->diverging_epoch = epoch;
             result->diverging_end = end;
         }
+    }
+    if (result->diverging_epoch < 0 &&
+        (read->offset < partition->start_offset || read->offset > partition->end_offset)) {
+        result->error = MILL_KERR_OFFSET_OUT_OF_RANGE;
+        return false;
     }
     int64_t end = read->committed ? partition->stable_offset : partition->high_watermark;
     result->high_watermark = partition->high_watermark;
