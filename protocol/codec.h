@@ -9,6 +9,8 @@
 #ifndef MILL_PROTOCOL_CODEC_H
 #define MILL_PROTOCOL_CODEC_H
 
+#include <string.h>
+
 #include "base/byteorder.h"
 #include "protocol/wire.h"
 
@@ -82,6 +84,28 @@ static inline bool mill_read_i64(struct mill_cursor *at, int64_t *ret)
     return true;
 }
 
+/* IEEE 754, the most significant byte first. */
+static inline bool mill_read_f64(struct mill_cursor *at, double *ret)
+{
+    int64_t bits;
+    if (MILL_UNLIKELY(!mill_read_i64(at, &bits))) {
+        return false;
+    }
+    memcpy(ret, &bits, sizeof(*ret));
+    return true;
+}
+
+/* Before a struct that may be null: 1 it follows, -1 it does not. */
+static inline bool mill_read_present(struct mill_cursor *at, bool *ret)
+{
+    int8_t value;
+    if (MILL_UNLIKELY(!mill_read_i8(at, &value) || (value != 1 && value != -1))) {
+        return false;
+    }
+    *ret = value == 1;
+    return true;
+}
+
 static inline bool mill_read_uuid(struct mill_cursor *at, struct mill_uuid *ret)
 {
     return mill_cursor_read(at, ret->b, sizeof(ret->b)) == 0;
@@ -125,6 +149,20 @@ bool mill_tags_skip(struct mill_cursor *at, bool nested);
 static inline void mill_write_bool(struct mill_writer *to, bool value)
 {
     mill_write_i8(to, value);
+}
+
+static inline void mill_write_f64(struct mill_writer *to, double value)
+{
+    int64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    mill_write_i64(to, bits);
+}
+
+/* ret: present. */
+static inline bool mill_write_present(struct mill_writer *to, bool present)
+{
+    mill_write_i8(to, present ? 1 : -1);
+    return present;
 }
 
 void mill_write_uuid(struct mill_writer *to, const struct mill_uuid *id);

@@ -97,6 +97,9 @@ void mill_admin_begin(struct mill_controller *controller, struct mill_groups *gr
     case MILL_API_KEY_DELETE_TOPICS:
         mill_delete_topics(controller, request, &at);
         break;
+    case MILL_API_KEY_DESCRIBE_TOPIC_PARTITIONS:
+        mill_describe_topics(controller, request, &at);
+        break;
     case MILL_API_KEY_DESCRIBE_CONFIGS:
         mill_describe_configs(controller, request, &at);
         break;

@@ -94,6 +94,8 @@ void mill_describe_log_dirs_continue(const struct mill_controller *controller,
 void mill_dir_scan_free(struct mill_dir_scan *scan);
 void mill_delete_topics(struct mill_controller *controller, struct mill_admin_request *request,
                         struct mill_cursor *at);
+void mill_describe_topics(const struct mill_controller *controller,
+                          struct mill_admin_request *request, struct mill_cursor *at);
 void mill_describe_configs(struct mill_controller *controller, struct mill_admin_request *request,
                            struct mill_cursor *at);
 void mill_alter_configs(struct mill_controller *controller, struct mill_admin_request *request,

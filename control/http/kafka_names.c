@@ -12,6 +12,7 @@
 
 #define BROKER_TOPIC    "kafka_server_broker_topic_metrics_"
 #define REPLICA_MANAGER "kafka_server_replica_manager_"
+#define SESSION_CACHE   "kafka_server_fetch_session_cache_"
 #define CONTROLLER      "kafka_controller_kafka_controller_"
 #define REQUESTS        "kafka_network_request_metrics_"
 
@@ -51,6 +52,12 @@ static const struct core_sum core_sums[] = {
     CORE_SUM(REPLICA_MANAGER "leaders", "gauge", partitions, "partitions led here"),
     CORE_SUM(REPLICA_MANAGER "producer_ids", "gauge", producers,
              "idempotent producers whose state is kept"),
+    CORE_SUM(SESSION_CACHE "num_incremental_fetch_sessions", "gauge", fetch_sessions,
+             "incremental fetch sessions kept"),
+    CORE_SUM(SESSION_CACHE "num_incremental_fetch_partitions_cached", "gauge",
+             fetch_session_partitions, "partitions of these sessions"),
+    CORE_SUM(SESSION_CACHE "incremental_fetch_session_evictions_total", "counter",
+             fetch_sessions_evicted, "fetch sessions pushed out to make room for another"),
 };
 
 static void put_core_sums(const struct mill_counters *counters, struct mill_text *text)

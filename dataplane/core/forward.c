@@ -354,6 +354,39 @@ static int log_dirs_fill(struct mill_writer *to, const struct mill_request *requ
     return mill_describe_log_dirs_response_encode(to, request->header.api_version, &answer);
 }
 
+static void get_described(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    struct expired_fill *fill = (void *)(uintptr_t)context;
+    struct mill_describe_topic_partitions_request_topics asked;
+    struct mill_describe_topic_partitions_response_topics *element = ret_element;
+    bool more = mill_describe_topic_partitions_request_topics_next(
+        &fill->items, fill->request->header.api_version, &asked);
+    MILL_ASSERT(more);
+    element->error_code = MILL_KERR_REQUEST_TIMED_OUT;
+    element->name = asked.name;
+}
+
+/* There is no field for the whole: where no topic is named, none is told. */
+static int describe_topics_fill(struct mill_writer *to, const struct mill_request *request,
+                                void *context)
+{
+    struct expired_fill *fill = context;
+    int16_t version = request->header.api_version;
+    struct mill_cursor at = request->body;
+    struct mill_describe_topic_partitions_request asked;
+    struct mill_describe_topic_partitions_response answer;
+    mill_describe_topic_partitions_response_defaults(&answer);
+    int r = mill_describe_topic_partitions_request_decode(&at, version, &asked);
+    if (r < 0) {
+        return r;
+    }
+    fill->items = asked.topics;
+    answer.topics = (struct mill_warray){
+        .count = MILL_MAX(fill->items.count, 0), .get = get_described, .context = fill};
+    return mill_describe_topic_partitions_response_encode(to, version, &answer);
+}
+
 static int coordinator_fill(struct mill_writer *to, const struct mill_request *request,
                             void *context)
 {
@@ -408,6 +441,9 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request)
         break;
     case MILL_API_KEY_DESCRIBE_LOG_DIRS:
         mill_answer_send(core, request, log_dirs_fill, &fill);
+        break;
+    case MILL_API_KEY_DESCRIBE_TOPIC_PARTITIONS:
+        mill_answer_send(core, request, describe_topics_fill, &fill);
         break;
     case MILL_API_KEY_FIND_COORDINATOR:
         mill_answer_send(core, request, coordinator_fill, &fill);

@@ -38,6 +38,8 @@ def default(made):
     """C text of the default of a plain field of a number type."""
     if made.type == 'bool':
         return 'true' if made.default else 'false'
+    if made.type == 'f64':
+        return '0'
     value = int(made.default or '0', 0)
     bits = schema.LIMITS[made.type]
     if value == -(1 << bits):

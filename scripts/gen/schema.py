@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 # name -> (C type, least bytes on the wire or None when it depends on the flexible form)
 PLAIN = {
     'bool': ('bool', 1), 'i8': ('int8_t', 1), 'i16': ('int16_t', 2), 'i32': ('int32_t', 4),
-    'i64': ('int64_t', 8), 'uuid': ('struct mill_uuid', 16),
+    'i64': ('int64_t', 8), 'f64': ('double', 8), 'uuid': ('struct mill_uuid', 16),
     'str': ('struct mill_wstr', None), 'records': ('struct mill_wrecords', None),
     'blob': ('struct mill_wstr', None),
 }
@@ -51,10 +51,16 @@ class Field:
             return 'struct mill_warray'
         return f'struct {self.struct.name}' if self.struct else PLAIN[self.type][0]
 
-    def least_bytes(self, flexible):
+    @property
+    def has_presence(self):
+        """A struct that may be absent: of the tagged section, or null."""
+        return self.kind == 'struct' and (self.tag is not None or self.null_from is not None)
+
+    def least_bytes(self, version, flexible_from):
         """Fewest bytes of the field in line, where it exists."""
+        flexible = version >= flexible_from
         if self.kind == 'struct':
-            raise AssertionError('structs stand in the tagged section only')
+            return 1 if self.has_presence else self.struct.least_bytes(version, flexible_from)
         if self.kind in ('array', 'structs'):
             return 1 if flexible else 4
         size = PLAIN[self.type][1]
@@ -80,9 +86,9 @@ class Struct:
 
     def least_bytes(self, version, flexible_from):
         """Fewest bytes of one such struct in this version."""
-        flexible = version >= flexible_from
-        total = sum(f.least_bytes(flexible) for f in self.inline if f.versions.holds(version))
-        return total + (1 if flexible else 0)
+        total = sum(f.least_bytes(version, flexible_from)
+                    for f in self.inline if f.versions.holds(version))
+        return total + (1 if version >= flexible_from else 0)
 
     def walk(self):
         """Inner structs first, then this one: the order in which C wants them."""
@@ -208,11 +214,14 @@ class Reader:
         return 'plain'
 
     def check(self, number, made):
-        nullable = made.kind in ('array', 'structs') or made.type in ('str', 'records', 'blob')
+        nullable = (made.kind in ('array', 'structs') or made.type in ('str', 'records', 'blob')
+                    or (made.kind == 'struct' and made.tag is None))
         if made.null_from is not None and not nullable:
             self.fail(number, f'{made.name} cannot be null')
-        if made.kind == 'struct' and made.tag is None:
-            self.fail(number, 'a struct in line is not supported')
+        if made.kind == 'struct' and made.null_from not in (None, made.versions.low):
+            self.fail(number, 'a struct may be null in all its versions or in none')
+        if made.tag is not None and made.type == 'f64':
+            self.fail(number, 'f64 cannot stand in the tagged section')
         if made.tag is not None and made.type in ('records', 'blob'):
             self.fail(number, f'{made.type} cannot stand in the tagged section')
         if made.default is None:

@@ -8,19 +8,22 @@ batches of an idempotent producer) and larger random records; GetOffsetShell fin
 ConsoleConsumer reads a partition from the earliest offset, every record once and in order;
 DeleteRecordsCommand takes away the first ones, then all; ConfigCommand alters and describes settings of a
 topic, and millrace topic alter and trim do the same to what the tools see. Partitions are added, log
-directories told; elections and reassignments find nothing to do, and ACLs no authorizer."""
+directories told; elections and reassignments find nothing to do, and ACLs no authorizer. A topic is described in
+several answers where one may not have all its partitions."""
 import json
 import os
 import struct
 import subprocess
 import time
 
-from lib.broker import TOP, Broker, pick, skip
+from lib.broker import TOP, Broker, free_port, pick, skip
+from lib.proxy import Counting
 from lib.wire import Client, text
 
 JARS = os.path.join(TOP, "build/clients/java/lib")
 PARTITIONS = 3
 RECORD_BYTES = 1000
+DESCRIBE_TOPIC_PARTITIONS = 75
 PRODUCER_ID_AT = 43  # in a record batch
 LIMIT_S = 900
 
@@ -206,6 +209,25 @@ def check_admin(broker, tools):
         assert errors == [(0, 84), (77, 3)], errors
 
 
+def check_cursor():
+    """A topic of more partitions than one DescribeTopicPartitions answer may have: the tool goes on where it ended."""
+    topic, partitions, most = "java-cursor", 7, 3
+    port = free_port()
+    with Counting("127.0.0.1", port) as proxy:
+        settings = {"listeners": f"LOCAL://127.0.0.1:{port}", "max.request.partition.size.limit": str(most),
+                    "advertised.listeners": f"LOCAL://127.0.0.1:{proxy.port}"}
+        with Broker(nic=False, settings=settings) as broker:
+            broker.port = port
+            broker.start()
+            tools = Tools(broker, "LOCAL")
+            tools.topic("--create", "--topic", topic, "--partitions", str(partitions))
+            lines = tools.topic("--describe", "--topic", topic).strip().splitlines()
+            assert f"PartitionCount: {partitions}" in lines[0] and len(lines) == 1 + partitions, lines
+            for index, line in enumerate(lines[1:]):
+                assert f"Partition: {index}\tLeader: 1\tReplicas: 1\tIsr: 1" in line, line
+            assert proxy.requests[DESCRIBE_TOPIC_PARTITIONS][0] == -(-partitions // most), dict(proxy.requests)
+
+
 def log_sizes(tools):
     """Bytes by directory, as LogDirsCommand shows them."""
     shown = json.loads(tools.run("LogDirsCommand", "--describe").splitlines()[-1])
@@ -230,6 +252,7 @@ def main():
                 check_admin(broker, tools)
             check_trim(broker, tools, f"java-records-{listener.lower()}", records_count)
         broker.wait_no_loans()
+    check_cursor()
     print(f"Kafka's tools: {numbers_count} numbers and {records_count} records per listener equal")
 
 

@@ -372,6 +372,121 @@ static void test_log_dirs_many_take_turns(void **state)
     fake_close(&f);
 }
 
+/* --- DescribeTopicPartitions -------------------------------------------------------------------
+ */
+
+struct asked_topics {
+    const char *const *names;
+    int32_t count;
+    int32_t limit;
+    const char *cursor; /* NULL: none */
+    int32_t cursor_partition;
+};
+
+static void get_described(const void *context, int32_t index, void *element)
+{
+    struct mill_describe_topic_partitions_request_topics *to = element;
+    to->name = mill_wstr_of(((const struct asked_topics *)context)->names[index]);
+}
+
+/* The answer as text: "NAME:PARTITION,... NAME!ERROR ... >CURSOR:PARTITION". */
+static void describe_topics(struct fake *f, const struct asked_topics *asked, char *ret_text)
+{
+    struct mill_describe_topic_partitions_request in;
+    struct mill_describe_topic_partitions_response out;
+    struct mill_describe_topic_partitions_response_topics topic;
+    struct mill_describe_topic_partitions_response_topics_partitions partition;
+    char name[MILL_TOPIC_NAME_MAX + 1];
+    char *at_text = ret_text;
+    mill_describe_topic_partitions_request_defaults(&in);
+    in.topics = (struct mill_warray){.count = asked->count, .get = get_described, .context = asked};
+    in.response_partition_limit = asked->limit;
+    in.has_cursor = asked->cursor != NULL;
+    in.cursor.topic_name = mill_wstr_of(asked->cursor);
+    in.cursor.partition_index = asked->cursor_partition;
+    struct mill_writer writer = fake_begin(f, MILL_API_KEY_DESCRIBE_TOPIC_PARTITIONS, 0);
+    assert_int_equal(mill_describe_topic_partitions_request_encode(&writer, 0, &in), 0);
+    struct mill_cursor at = fake_call(f, &writer, MILL_API_KEY_DESCRIBE_TOPIC_PARTITIONS, 0);
+    assert_int_equal(mill_describe_topic_partitions_response_decode(&at, 0, &out), 0);
+    assert_int_equal(at.left_bytes, 0);
+    ret_text[0] = '\0';
+    while (mill_describe_topic_partitions_response_topics_next(&out.topics, 0, &topic)) {
+        mill_wstr_copy(&topic.name, name, sizeof(name));
+        at_text += sprintf(at_text, "%s", name);
+        assert_int_equal(mill_uuid_is_zero(&topic.topic_id), topic.error_code != 0);
+        if (topic.error_code != 0) {
+            at_text += sprintf(at_text, "!%d", topic.error_code);
+        }
+        const char *before = ":";
+        while (mill_describe_topic_partitions_response_topics_partitions_next(&topic.partitions, 0,
+                                                                              &partition)) {
+            assert_int_equal(partition.error_code, 0);
+            assert_int_equal(partition.leader_id, 1);
+            assert_int_equal(partition.replica_nodes.count, 1);
+            assert_int_equal(partition.isr_nodes.count, 1);
+            at_text += sprintf(at_text, "%s%d", before, partition.partition_index);
+            before = ",";
+        }
+        at_text += sprintf(at_text, " ");
+    }
+    if (out.has_next_cursor) {
+        mill_wstr_copy(&out.next_cursor.topic_name, name, sizeof(name));
+        sprintf(at_text, ">%s:%d", name, out.next_cursor.partition_index);
+    }
+}
+
+static void test_described_topics_go_on_at_the_cursor(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"c", "a", "absent", "c", "bad name"};
+    static const struct {
+        struct asked_topics asked;
+        const char *answer;
+    } table[] = {
+        {{NULL, 0, 2000, NULL, 0}, "a:0,1 b:0,1 c:0,1 "},
+        {{NULL, 0, 3, NULL, 0}, "a:0,1 b:0 >b:1"},
+        {{NULL, 0, 3, "b", 1}, "b:1 c:0,1 "},
+        {{NULL, 0, 2, "b", 1}, "b:1 c:0 >c:1"},
+        {{NULL, 0, 2, NULL, 0}, "a:0,1 >b:0"},
+        {{NULL, 0, 2, "b", 0}, "b:0,1 >c:0"},
+        {{NULL, 0, 2000, "bb", 1}, "c:0,1 "}, /* deleted meanwhile */
+        {{NULL, 0, 2000, "c", 7}, "c "},      /* behind its end */
+        {{NULL, 0, 0, "c", 0}, "c:0 >c:1"},   /* one at least */
+        {{NULL, 0, 5000, NULL, 0}, "a:0,1 b:0,1 c:0,1 "},
+        {{names, 5, 2000, NULL, 0}, "a:0,1 absent!3 bad name!17 c:0,1 "},
+        {{names, 5, 2, NULL, 0}, "a:0,1 >absent:0"},
+        {{names, 5, 2, "absent", 0}, "absent!3 bad name!17 c:0,1 "},
+        {{names, 1, 2, "b", 1}, "b:1 c:0 >c:1"}, /* the cursor's, though it is not named */
+        {{names, 1, 2, "b", -1}, "c!42 "},
+    };
+    char text[256];
+    struct fake f;
+    fake_open(&f, NULL, 0);
+    create_one(&f, "b");
+    create_one(&f, "a");
+    create_one(&f, "c");
+    for (size_t i = 0; i < MILL_COUNT_OF(table); i++) {
+        describe_topics(&f, &table[i].asked, text);
+        assert_string_equal(text, table[i].answer);
+    }
+    fake_close(&f);
+}
+
+/* More partitions than an answer may have, whatever the client asks for. */
+static void test_described_partitions_are_bounded(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"max.request.partition.size.limit=1"};
+    const struct asked_topics all = {NULL, 0, 2000, NULL, 0};
+    char text[64];
+    struct fake f;
+    fake_open(&f, sets, 1);
+    create_one(&f, "a");
+    describe_topics(&f, &all, text);
+    assert_string_equal(text, "a:0 >a:1");
+    fake_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +497,8 @@ int main(void)
         cmocka_unit_test(test_grow_new_partitions_are_not_lost_ones),
         cmocka_unit_test(test_log_dirs_as_their_files_are),
         cmocka_unit_test(test_log_dirs_many_take_turns),
+        cmocka_unit_test(test_described_topics_go_on_at_the_cursor),
+        cmocka_unit_test(test_described_partitions_are_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

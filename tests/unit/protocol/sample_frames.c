@@ -526,6 +526,24 @@ static int list_reassignments(struct mill_writer *to, int16_t version)
     return mill_list_partition_reassignments_request_encode(to, version, &message);
 }
 
+static void get_described(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_describe_topic_partitions_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+}
+
+static int describe_topic_partitions(struct mill_writer *to, int16_t version)
+{
+    struct mill_describe_topic_partitions_request message;
+    mill_describe_topic_partitions_request_defaults(&message);
+    message.topics = one(get_described);
+    message.has_cursor = true;
+    message.cursor.topic_name = mill_wstr_of(topic_name);
+    return mill_describe_topic_partitions_request_encode(to, version, &message);
+}
+
 static void get_log_dirs_topic(const void *context, int32_t index, void *ret_element)
 {
     struct mill_describe_log_dirs_request_topics *topic = ret_element;
@@ -938,6 +956,7 @@ static const struct sample {
     {46, list_reassignments},
     {47, offset_delete},
     {60, describe_cluster},
+    {75, describe_topic_partitions},
 };
 
 static const struct sample *find_sample(int16_t key)

@@ -40,7 +40,9 @@ CASES = [
     ('extra   i64  v3+  tag 0', 'extra   i64  v3+  tag 1', 'tags count up from 0'),
     ('extra   i64  v3+  tag 0', 'extra   records  v3+  tag 0', 'cannot stand in the tagged'),
     ('extra   i64  v3+  tag 0', 'extra   []uuid', 'no arrays of uuid'),
-    ('extra   i64  v3+  tag 0', 'extra   {}\n        x  i8', 'a struct in line'),
+    ('extra   i64  v3+  tag 0', 'extra   {}?4+\n        x  i8', 'null in all its versions or in none'),
+    ('extra   i64  v3+  tag 0', 'extra   {}?  v3+  tag 0\n        x  i8', 'extra cannot be null'),
+    ('extra   i64  v3+  tag 0', 'extra   f64  v3+  tag 0', 'f64 cannot stand in the tagged'),
     ('response', 'answer', 'response expected here'),
 ]
 
@@ -57,6 +59,10 @@ def main():
     api = read(RIGHT)
     items = api.request.fields[1].struct
     assert [items.least_bytes(v, api.flexible_from) for v in (1, 2, 3, 4)] == [1, 5, 6, 2]
+    inline = read(RIGHT.replace('id  i32  v2-3  = -1', 'in  {}\n            x  i32').replace(
+        'on  bool  = true', 'may  {}?\n            y  i64')).request.fields[1].struct
+    assert [inline.least_bytes(v, 3) for v in (2, 3)] == [5, 7]
+    assert [f.has_presence for f in inline.fields] == [False, True]
     assert api.request.tagged[0].name == 'extra' and api.request.fields[0].null_from == 2
     failed = 0
     for old, new, reason in CASES:
