@@ -111,6 +111,8 @@
     X(compaction_bytes_in, "bytes of the log read by compaction")                                  \
     X(compaction_bytes_out, "bytes written by it")                                                 \
     X(compaction_records_removed, "records that it left out")                                      \
+    X(fetch_sessions_evicted, "fetch sessions pushed out to make room for another")                \
+    X(fetch_sessions_refused, "fetch sessions not given, or ended, because of a bound")            \
     X(stalls, "times the core made no turn for 10 ms or longer while it was awake")                \
     X(stalled_ns, "time of these stalls")                                                          \
     X(partition_rows_full, "times a busy partition took the row of another in the table of them")
@@ -120,6 +122,8 @@
     X(bytes_staged, "bytes of incomplete requests gathered in arena memory now")                   \
     X(waiting_fetches, "fetches that wait for data now")                                           \
     X(producers, "idempotent producers whose state is kept")                                       \
+    X(fetch_sessions, "incremental fetch sessions kept")                                           \
+    X(fetch_session_partitions, "partitions of these sessions")                                    \
     X(loaned_bytes, "bytes of extents on loan now")                                                \
     X(arena_used_bytes, "bytes in extents of this core")                                           \
     X(dirty_bytes, "appended bytes not yet in the files")                                          \

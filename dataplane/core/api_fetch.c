@@ -6,7 +6,8 @@
  *              ^        | no
  *              +-- watches (data, change or max_wait) --+
  *
- * Sessions (KIP-227) are not kept: session id 0 in every answer makes clients send full requests.
+ * A request that goes on with a session (fetch_session.c) names changes only: its ops are the
+ * session's partitions, and the answer has those that changed.
  */
 #include "dataplane/core/core_types.h"
 
@@ -14,10 +15,7 @@
 #include <string.h>
 
 enum {
-    /* Epochs of a request that names all its partitions (KIP-227). */
-    FETCH_EPOCH_INITIAL = 0, /* a session is wanted */
-    FETCH_EPOCH_FINAL = -1,  /* none is */
-    FETCH_IDS_VERSION = 13,  /* topics are named by their ids from here on (KIP-516) */
+    FETCH_IDS_VERSION = 13, /* topics are named by their ids from here on (KIP-516) */
     ISOLATION_READ_COMMITTED = 1,
     FETCH_ZSTD_VERSION = 10, /* a reader of a zstd topic knows the codec from here on (KIP-110) */
 };
@@ -100,6 +98,7 @@ static void reads_begin(struct mill_core *core, struct mill_request *request)
         }
         op->kind = MILL_OP_READ;
         op->first_whole = first && found == 0;
+        op->alone = false;
         op->size_bytes = op->limit_bytes;
         if (op->owner == core->index) {
             uint32_t left = request->bytes_max - MILL_MIN(found, request->bytes_max);
@@ -112,6 +111,51 @@ static void reads_begin(struct mill_core *core, struct mill_request *request)
     mill_request_ops_begun(core, request);
 }
 
+static void ops_of_message(struct mill_core *core, struct mill_request *request,
+                           const struct mill_fetch_request *message)
+{
+    int16_t version = request->header.api_version;
+    struct mill_warray topics = message->topics;
+    struct mill_fetch_request_topics topic;
+    uint32_t index = 0;
+    while (mill_fetch_request_topics_next(&topics, version, &topic)) {
+        struct mill_fetch_request_topics_partitions part;
+        struct mill_warray parts = topic.partitions;
+        while (mill_fetch_request_topics_partitions_next(&parts, version, &part)) {
+            op_prepare(core, request, &request->ops[index++], &topic, &part);
+        }
+    }
+}
+
+static void ops_of_session(struct mill_core *core, struct mill_request *request,
+                           const struct mill_fetch_session *session)
+{
+    uint32_t index = 0;
+    uint32_t at = session->first;
+    while (at != (uint32_t)MILL_FETCH_SESSION_NONE) {
+        const struct mill_fetch_fetch_session_part *part =
+            mill_fetch_session_part_at(core->fetch_sessions, at);
+        const struct mill_fetch_session_topic *topic =
+            mill_fetch_session_topic_at(core->fetch_sessions, part->topic);
+        const struct mill_fetch_request_topics named = {
+            .topic = mill_wstr_of_bytes(topic->name, topic->name_length),
+            .topic_id = topic->id,
+        };
+        const struct mill_fetch_request_topics_partitions asked = {
+            .partition = part->partition,
+            .current_leader_epoch = part->leader_epoch,
+            .fetch_offset = part->offset,
+            .last_fetched_epoch = part->last_epoch,
+            .partition_max_bytes = part->bytes_max,
+        };
+        struct mill_op *op = &request->ops[index++];
+        op_prepare(core, request, op, &named, &asked);
+        op->fetch_session_part = at;
+        at = part->next;
+    }
+    MILL_ASSERT_EQ(index, request->ops_count);
+}
+
 void mill_fetch_begin(struct mill_core *core, struct mill_request *request)
 {
     int16_t version = request->header.api_version;
@@ -122,7 +166,17 @@ void mill_fetch_begin(struct mill_core *core, struct mill_request *request)
         mill_conn_abort(core, request->conn);
         return;
     }
-    int r = mill_request_ops(core, request, partitions_count(&message, version));
+    mill_api_fetch_session_begin(core, request, &message);
+    const struct mill_fetch_session *session = NULL;
+    uint32_t count = 0;
+    if (request->session == MILL_FETCH_SESSION_GOES_ON) {
+        session = mill_api_fetch_session(core, request);
+        count = session ? session->count : 0;
+    } else if (request->session != MILL_FETCH_SESSION_ENDED &&
+               request->top_error == MILL_KERR_NONE) {
+        count = partitions_count(&message, version);
+    }
+    int r = mill_request_ops(core, request, count);
     if (r == -ENOSPC) {
         mill_request_hold(core, request);
         return;
@@ -139,22 +193,14 @@ void mill_fetch_begin(struct mill_core *core, struct mill_request *request)
     uint64_t wait_ms = (uint64_t)MILL_MAX(message.max_wait_ms, 0);
     mill_request_deadline(core, request, core->now.mono_ns + wait_ms * MILL_NS_PER_MS);
     request->expired = wait_ms == 0;
-    /* The rest of a session that we never gave out: say so at once. */
-    if (version >= 7 && message.session_epoch != FETCH_EPOCH_INITIAL &&
-        message.session_epoch != FETCH_EPOCH_FINAL) {
-        request->top_error = MILL_KERR_FETCH_SESSION_ID_NOT_FOUND;
+    if (request->top_error != MILL_KERR_NONE) {
         mill_fetch_done(core, request);
         return;
     }
-    struct mill_warray topics = message.topics;
-    struct mill_fetch_request_topics topic;
-    uint32_t index = 0;
-    while (mill_fetch_request_topics_next(&topics, version, &topic)) {
-        struct mill_fetch_request_topics_partitions part;
-        struct mill_warray parts = topic.partitions;
-        while (mill_fetch_request_topics_partitions_next(&parts, version, &part)) {
-            op_prepare(core, request, &request->ops[index++], &topic, &part);
-        }
+    if (session) {
+        ops_of_session(core, request, session);
+    } else if (count > 0) {
+        ops_of_message(core, request, &message);
     }
     reads_begin(core, request);
 }
@@ -255,11 +301,24 @@ struct fetch_fill {
     struct mill_core *core;
     struct mill_request *request;
     struct mill_warray topics;
-    struct mill_warray parts;
+    uint32_t topics_count;        /* of a session that goes on */
     struct mill_broker_view view; /* of the nodes that hints name */
     const struct mill_op *op;     /* of the element given last */
     uint32_t op_index;
 };
+
+/* The next op that is told in the answer. */
+static const struct mill_op *op_next(struct fetch_fill *fill)
+{
+    const struct mill_request *request = fill->request;
+    if (request->session == MILL_FETCH_SESSION_GOES_ON) {
+        while (!request->ops[fill->op_index].told) {
+            fill->op_index++;
+        }
+    }
+    MILL_ASSERT_LT(fill->op_index, request->ops_count);
+    return &request->ops[fill->op_index++];
+}
 
 static void get_aborted(const void *context, int32_t index, void *ret_element)
 {
@@ -276,14 +335,10 @@ static void get_partition(const void *context, int32_t index, void *ret_element)
     MILL_UNUSED(index);
     struct fetch_fill *fill = (void *)(uintptr_t)context;
     struct mill_fetch_response_responses_partitions *element = ret_element;
-    const struct mill_op *op = &fill->request->ops[fill->op_index++];
-    struct mill_fetch_request_topics_partitions part;
-    bool more = mill_fetch_request_topics_partitions_next(&fill->parts,
-                                                          fill->request->header.api_version, &part);
-    MILL_ASSERT(more);
+    const struct mill_op *op = op_next(fill);
     bool failed = op->error != MILL_KERR_NONE;
     fill->op = op;
-    element->partition_index = part.partition;
+    element->partition_index = op->partition;
     element->error_code = op->error;
     if (op->error == MILL_KERR_KAFKA_STORAGE_ERROR && fill->request->header.api_version <= 5) {
         element->error_code = MILL_KERR_NOT_LEADER_OR_FOLLOWER; /* older clients do not know 56 */
@@ -334,11 +389,39 @@ static void get_topic(const void *context, int32_t index, void *ret_element)
     bool more =
         mill_fetch_request_topics_next(&fill->topics, fill->request->header.api_version, &topic);
     MILL_ASSERT(more);
-    fill->parts = topic.partitions;
     element->topic = topic.topic;
     element->topic_id = topic.topic_id;
     element->partitions = (struct mill_warray){
         .count = MILL_MAX(topic.partitions.count, 0), .get = get_partition, .context = fill};
+}
+
+/* Of a session: partitions of one topic that follow each other. */
+static void get_session_topic(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    struct fetch_fill *fill = (void *)(uintptr_t)context;
+    struct mill_fetch_response_responses *element = ret_element;
+    const struct mill_request *request = fill->request;
+    struct mill_fetch_sessions *sessions = fill->core->fetch_sessions;
+    uint32_t of = MILL_FETCH_SESSION_NONE;
+    int32_t count = 0;
+    for (uint32_t i = fill->op_index; i < request->ops_count; i++) {
+        const struct mill_op *op = &request->ops[i];
+        if (!op->told) {
+            continue;
+        }
+        uint32_t topic = mill_fetch_session_part_at(sessions, op->fetch_session_part)->topic;
+        if (count > 0 && topic != of) {
+            break;
+        }
+        of = topic;
+        count++;
+    }
+    const struct mill_fetch_session_topic *topic = mill_fetch_session_topic_at(sessions, of);
+    element->topic = mill_wstr_of_bytes(topic->name, topic->name_length);
+    element->topic_id = topic->id;
+    element->partitions =
+        (struct mill_warray){.count = count, .get = get_partition, .context = fill};
 }
 
 static int fetch_fill(struct mill_writer *to, const struct mill_request *request, void *context)
@@ -354,8 +437,16 @@ static int fetch_fill(struct mill_writer *to, const struct mill_request *request
     struct mill_fetch_response answer;
     mill_fetch_response_defaults(&answer);
     answer.error_code = request->top_error;
-    int32_t count = request->top_error ? 0 : MILL_MAX(message.topics.count, 0);
-    answer.responses = (struct mill_warray){.count = count, .get = get_topic, .context = fill};
+    answer.session_id = request->session_id;
+    answer.responses = (struct mill_warray){
+        .count = MILL_MAX(message.topics.count, 0), .get = get_topic, .context = fill};
+    if (request->session == MILL_FETCH_SESSION_GOES_ON) {
+        answer.responses.count = (int32_t)fill->topics_count;
+        answer.responses.get = get_session_topic;
+    }
+    if (request->top_error || request->session == MILL_FETCH_SESSION_ENDED) {
+        answer.responses.count = 0;
+    }
     answer.node_endpoints =
         (struct mill_warray){.count = (int32_t)mill_hinted_nodes(fill->core, request, &fill->view),
                              .get = get_node,
@@ -363,8 +454,9 @@ static int fetch_fill(struct mill_writer *to, const struct mill_request *request
     return mill_fetch_response_encode(to, version, &answer);
 }
 
-/* A partition whose first batch alone exceeds the limits must still make progress when nothing else
- * has data. ret: true when a read was begun for it. */
+/* A partition whose first batch alone exceeds the limits, or for which there was no memory beside
+ * the others, must still make progress when nothing else has data. ret: true when a read was begun
+ * for it. */
 static bool read_whole(struct mill_core *core, struct mill_request *request)
 {
     if (bytes_sum(request) > 0) {
@@ -372,9 +464,10 @@ static bool read_whole(struct mill_core *core, struct mill_request *request)
     }
     for (uint32_t i = 0; i < request->ops_count; i++) {
         struct mill_op *op = &request->ops[i];
-        if (op->error == MILL_KERR_NONE && !op->first_whole && op->diverging_epoch < 0 &&
+        if (op->error == MILL_KERR_NONE && !op->alone && op->diverging_epoch < 0 &&
             (op->committed ? op->stable_offset : op->high_watermark) > op->offset) {
             op->first_whole = true;
+            op->alone = true;
             op->size_bytes = op->limit_bytes;
             request->ops_pending = 1;
             mill_request_op_start(core, request, i);
@@ -404,5 +497,8 @@ void mill_fetch_done(struct mill_core *core, struct mill_request *request)
     }
     mill_heap_remove(&core->heap, &request->deadline);
     struct fetch_fill fill = {.core = core, .request = request};
+    if (MILL_UNLIKELY(request->session != MILL_FETCH_SESSION_UNUSED && request->top_error == 0)) {
+        fill.topics_count = mill_api_fetch_session_answer(core, request);
+    }
     mill_answer_send(core, request, fetch_fill, &fill);
 }

@@ -33,6 +33,21 @@ static uint32_t *free_list_new(uint32_t count)
     return list;
 }
 
+static struct mill_fetch_session_limits fetch_session_limits(const struct mill_core_limits *limits,
+                                                             uint32_t index, uint32_t count,
+                                                             uint64_t incarnation)
+{
+    return (struct mill_fetch_session_limits){
+        .fetch_sessions_max = limits->fetch_sessions_max,
+        .parts_max = limits->fetch_session_parts_max,
+        .fetch_session_parts_max = MILL_REQUEST_OPS_MAX,
+        .topics_max = limits->fetch_session_topics_max,
+        .core = index,
+        .cores_count = count,
+        .key = {incarnation, index},
+    };
+}
+
 static int pools_create(struct mill_core *core)
 {
     const struct mill_core_limits *limits = &core->limits;
@@ -51,6 +66,11 @@ static int pools_create(struct mill_core *core)
     core->peer_ops_buckets = calloc(ops, sizeof(core->peer_ops_buckets[0]));
     core->peer_ops_mask = ops - 1;
     core->limits.peer_ops_max = ops;
+    const struct mill_fetch_session_limits sessions =
+        fetch_session_limits(limits, core->index, core->count, core->incarnation);
+    if (mill_fetch_sessions_create(&sessions, &core->fetch_sessions) < 0) {
+        return -ENOMEM;
+    }
     core->answer_bytes = malloc(MILL_ANSWER_BYTES);
     core->holes = calloc(MILL_WIRE_HOLES_MAX, sizeof(core->holes[0]));
     core->read_result = calloc(1, sizeof(*core->read_result));
@@ -170,6 +190,7 @@ void mill_core_destroy(struct mill_core *core)
     free(core->read_result);
     free(core->seen);
     free(core->retired_next);
+    mill_fetch_sessions_destroy(core->fetch_sessions);
     free(core);
 }
 
@@ -180,6 +201,12 @@ uint64_t mill_core_memory_bytes(const struct mill_core_limits *limits)
            requests * (sizeof(struct mill_request) + sizeof(void *)) +
            limits->peer_ops_max * sizeof(struct mill_op) + MILL_ANSWER_BYTES +
            mill_control_stream_bytes();
+}
+
+uint64_t mill_core_fetch_session_bytes(const struct mill_core_limits *limits)
+{
+    const struct mill_fetch_session_limits sessions = fetch_session_limits(limits, 0, 1, 0);
+    return mill_fetch_sessions_bytes(&sessions);
 }
 
 void mill_core_add_maker(struct mill_core *core, struct mill_stream_maker *maker,
@@ -326,7 +353,13 @@ bool mill_core_stopped(const struct mill_core *core)
 static void words_gather(struct mill_core *core)
 {
     const struct mill_log_stats *log = mill_log_stats(core->log);
+    const struct mill_fetch_session_stats *sessions =
+        mill_fetch_sessions_stats(core->fetch_sessions);
     struct mill_core_words *words = &core->words;
+    words->fetch_sessions = sessions->sessions;
+    words->fetch_session_partitions = sessions->parts;
+    words->fetch_sessions_evicted = sessions->evictions;
+    words->fetch_sessions_refused = sessions->refused;
     words->bytes_staged = core->staged_now;
     words->loaned_bytes = core->loans->loaned_bytes;
     words->arena_used_bytes = mill_extents_used_bytes(core->extents);

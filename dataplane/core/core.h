@@ -36,6 +36,10 @@ struct mill_core_limits {
     uint64_t control_timeout_ns; /* control.request.timeout.ms */
     uint32_t control_frame_bytes_max;
     uint32_t fetch_bytes_max; /* fetch.max.bytes */
+    /* Of max.incremental.fetch.session.cache.slots this core's share; 0: no sessions. */
+    uint32_t fetch_sessions_max;
+    uint32_t fetch_session_parts_max;  /* partitions of all sessions */
+    uint32_t fetch_session_topics_max; /* their different topics */
 };
 
 /* This core's side of the pair of rings with another core of the process. */
@@ -72,6 +76,8 @@ int mill_core_create(const struct mill_core_config *config,
                      struct mill_core **ret_core) MILL_WARN_UNUSED;
 void mill_core_destroy(struct mill_core *core);
 uint64_t mill_core_memory_bytes(const struct mill_core_limits *limits);
+/* The part of fetch sessions, which is not in it. */
+uint64_t mill_core_fetch_session_bytes(const struct mill_core_limits *limits);
 
 /* What a maker's events go to; context is the core. */
 extern const struct mill_stream_events mill_core_events;

@@ -15,6 +15,7 @@
 
 #include "dataplane/core/control_stream.h"
 #include "dataplane/core/core.h"
+#include "dataplane/core/fetch_sessions.h"
 #include "base/heap.h"
 #include "protocol/messages.h"
 #include "protocol/wire.h"
@@ -117,6 +118,7 @@ struct mill_op {
     bool transactional;
     bool internal; /* control's own */
     bool first_whole;
+    bool alone;     /* read: its request reads nothing else, so it may wait for memory */
     bool committed; /* isolation_level read_committed */
     bool duplicate;
     bool changed; /* the watch fired because the partition is going */
@@ -154,6 +156,8 @@ struct mill_op {
     int32_t bad_record;
     uint16_t refs_first; /* in the request's references */
     uint16_t refs_count;
+    uint32_t fetch_session_part; /* fetch that goes on with a session: what it is there */
+    bool told;                   /* the same: it is in the answer */
     char message[MILL_OP_MESSAGE_BYTES];
 };
 static_assert((uint64_t)MILL_REQUEST_OPS_MAX * sizeof(struct mill_op) <= MILL_SCRATCH_BYTES_MAX,
@@ -165,6 +169,14 @@ enum mill_request_phase {
     MILL_PHASE_CONTROL, /* forwarded */
     MILL_PHASE_ANSWER,  /* an answer waits for room on the stream */
     MILL_PHASE_HELD,    /* cannot begin: no memory or ring; tried again each turn */
+};
+
+/* What a Fetch has to do with sessions (KIP-227). */
+enum mill_fetch_session_use {
+    MILL_FETCH_SESSION_UNUSED,
+    MILL_FETCH_SESSION_WANTED,  /* one begins with the answer, if there is room */
+    MILL_FETCH_SESSION_GOES_ON, /* partitions are the session's */
+    MILL_FETCH_SESSION_ENDED,   /* nothing is left of it: an empty answer */
 };
 
 /* An answer that did not fit the stream at once: linear bytes in a scratch extent and where record
@@ -189,6 +201,11 @@ struct mill_request {
     bool answered; /* nothing more to send */
     bool forwarded_once;
     bool silent; /* acks=0: no answer, whatever happens */
+    /* of a Fetch: fetch session (KIP-227) */
+    bool fetch_session_begun;
+    uint8_t session;       /* enum mill_fetch_session_use */
+    int32_t session_id;    /* of the answer; 0: none */
+    int32_t session_epoch; /* which the session waits for until the answer is made */
     struct mill_request_header header;
     struct mill_cursor frame; /* from the API key on */
     struct mill_cursor body;  /* behind the header */
@@ -274,6 +291,7 @@ struct mill_core {
     struct mill_node fired;                   /* ops whose watch fired: run later in the turn */
     struct mill_node forwarded;               /* requests at control */
     struct mill_read_result *read_result;
+    struct mill_fetch_sessions *fetch_sessions;
     struct mill_heap heap;
     struct mill_arena *arena;
     struct mill_extents *extents;
@@ -519,6 +537,20 @@ bool mill_leader_of(struct mill_core *core, const struct mill_request *request,
 /* The nodes that such hints may name: none when no op of the request has one. */
 uint32_t mill_hinted_nodes(struct mill_core *core, const struct mill_request *request,
                            struct mill_broker_view *ret_view);
+
+/* --- fetch_session.c ------------------------------------------------------------------------- */
+
+/* Follows what a request says of fetch sessions, once for each: ends one, or goes on with one as
+ * changed by the request. Sets the request's fetch_session, or its top_error. */
+void mill_api_fetch_session_begin(struct mill_core *core, struct mill_request *request,
+                                  const struct mill_fetch_request *message);
+/* The fetch session that the request goes on with. ret: NULL when it is gone or went on without
+ * this request; top_error says so. */
+struct mill_fetch_session *mill_api_fetch_session(struct mill_core *core,
+                                                  struct mill_request *request);
+/* All ops are done: begins the fetch session that was wanted, or marks the ops that are told in the
+ * answer, sets session_id or top_error. ret: topics in the answer of a session that goes on. */
+uint32_t mill_api_fetch_session_answer(struct mill_core *core, struct mill_request *request);
 
 /* --- forward.c ------------------------------------------------------------------------------- */
 

@@ -36,6 +36,7 @@ struct peer_ask {
     bool transactional;
     bool internal;
     bool first_whole;
+    bool alone;
     bool committed;
     bool late;
     uint8_t refs_max;
@@ -133,6 +134,7 @@ static bool ask_send(struct mill_core *core, struct mill_op *op)
         .transactional = op->transactional,
         .internal = op->internal,
         .first_whole = op->first_whole,
+        .alone = op->alone,
         .committed = op->committed,
         .late = op->late,
         .refs_max = op->refs_max,
@@ -335,6 +337,7 @@ static void ask_take(struct mill_core *core, uint32_t origin, const struct peer_
         .transactional = ask->transactional,
         .internal = ask->internal,
         .first_whole = ask->first_whole,
+        .alone = ask->alone,
         .committed = ask->committed,
         .late = ask->late,
         .refs_max = ask->refs_max,

@@ -42,6 +42,10 @@ struct mill_core_limits mill_plane_core_limits(const struct mill_plane *plane)
     const struct mill_config *config = plane->config;
     struct mill_ksock_config ksock = mill_plane_ksock_limits(plane);
     uint64_t arena_bytes = mill_arena_size_bytes(plane->arena) / plane->cores_count;
+    uint64_t slots =
+        (uint64_t)mill_config_int(config, MILL_KEY_MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS);
+    uint32_t fetch_sessions = (uint32_t)MILL_MIN(
+        (slots + plane->cores_count - 1) / plane->cores_count, (uint64_t)MILL_FETCH_SESSIONS_MAX);
     return (struct mill_core_limits){
         .connections_max = ksock.connections_max,
         .peer_ops_max = plane->cores_count > 1 ? MILL_PLANE_PEER_OPS : 2,
@@ -57,6 +61,9 @@ struct mill_core_limits mill_plane_core_limits(const struct mill_plane *plane)
         .control_frame_bytes_max =
             (uint32_t)mill_config_int(config, MILL_KEY_CONTROL_FRAME_MAX_BYTES),
         .fetch_bytes_max = (uint32_t)mill_config_int(config, MILL_KEY_FETCH_MAX_BYTES),
+        .fetch_sessions_max = fetch_sessions,
+        .fetch_session_parts_max = fetch_sessions > 0 ? MILL_PLANE_FETCH_SESSION_PARTITIONS : 0,
+        .fetch_session_topics_max = fetch_sessions > 0 ? MILL_PLANE_FETCH_SESSION_TOPICS : 0,
     };
 }
 
@@ -113,6 +120,11 @@ static void core_tell(const struct mill_plane *plane, uint32_t index)
          "listeners.refused"},
         {"kernel sockets and receive buffers", ksock.rx_buffers, mill_ksock_memory_bytes(&ksock),
          "listeners.refused"},
+        {"fetch sessions", core.fetch_sessions_max, mill_core_fetch_session_bytes(&core),
+         "fetch_sessions_evicted, fetch_sessions_refused"},
+        {"partitions of fetch sessions", core.fetch_session_parts_max, 0, "fetch_sessions_refused"},
+        {"partitions of one fetch session", MILL_REQUEST_OPS_MAX, 0, "fetch_sessions_refused"},
+        {"topics of fetch sessions", core.fetch_session_topics_max, 0, "fetch_sessions_refused"},
         {"partitions", log.partitions_max, mill_log_memory_bytes(&log, units), "topic refused"},
         {"idempotent producers", log.producers_max, 0, "least recent forgotten"},
         {"open transactions", log.transactions_max, 0, "new one refused"},

@@ -17,6 +17,8 @@ enum {
     MILL_PLANE_HELPERS_MIN = 4,          /* ... and of each at least */
     MILL_PLANE_CACHED_BYTES = 128 << 20, /* written and not yet out of the page cache */
     MILL_PLANE_PEER_OPS = 8192,          /* operations of other cores at once, per core */
+    MILL_PLANE_FETCH_SESSION_PARTITIONS = 65536, /* of all fetch sessions, per core */
+    MILL_PLANE_FETCH_SESSION_TOPICS = 8192,      /* their different topics, per core */
     /* Of one connection: holds the largest request of usual clients, so that it is copied once. */
     MILL_PLANE_RX_WINDOW_BYTES = 2 << 20,
 };

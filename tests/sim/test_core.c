@@ -281,6 +281,40 @@ static void test_fetch_session_epochs(void **state)
     world_close(&world);
 }
 
+/* More partitions than may be read back from files at once: what a request holds must not be what
+ * it waits for. */
+static void test_fetch_of_many_cold_partitions_ends(void **state)
+{
+    MILL_UNUSED(state);
+    enum {
+        MANY = 60,
+    };
+    struct world world;
+    struct world_client client;
+    const struct world_fetch_options options = {.wait_ms = 100,
+                                                .bytes_min = 1,
+                                                .bytes_max = 1 << 20,
+                                                .partition_bytes_max = 10000,
+                                                .session_epoch = -1};
+    for (uint32_t cores = 1; cores <= 2; cores++) {
+        world_open(&world, cores, 20 + cores);
+        world_topic(&world, "many", MANY, "retention.ms", "-1");
+        world_connect(&world, &client, 0);
+        world_produce_many_send(&client, "many", MANY, 1, 1, 100);
+        assert_true(answered(&world, &client, TURNS_FEW));
+        world_disconnect(&client);
+        world_restart(&world);
+        world_connect(&world, &client, 0);
+        world_fetch_send(&client, "many", MANY, &options);
+        uint32_t bytes = world_await(&client);
+        assert_true(bytes > MANY * 34 + 100); /* their heads, and records */
+        world_disconnect(&client);
+        turn(&world, TURNS_FEW);
+        check_pools(&world);
+        world_close(&world);
+    }
+}
+
 static void test_list_offsets_double_partition_is_refused(void **state)
 {
     MILL_UNUSED(state);
@@ -531,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_fetch_connection_dies_frees_watches),
         cmocka_unit_test(test_fetch_min_bytes_beyond_limits_answers_early),
         cmocka_unit_test(test_fetch_session_epochs),
+        cmocka_unit_test(test_fetch_of_many_cold_partitions_ends),
         cmocka_unit_test(test_list_offsets_double_partition_is_refused),
         cmocka_unit_test(test_fetch_partition_not_loaded_returns_storage_error),
         cmocka_unit_test(test_staging_held_by_a_slow_sender_is_freed),

@@ -16,34 +16,11 @@
 
 enum {
     PARTITIONS = 2,
-    BODY_BYTES = 4096,
     RECORD_BYTES = 8,
     BATCH_BYTES = MILL_BATCH_HEADER_BYTES + RECORD_BYTES,
 };
 
 static const char topic[] = "versions";
-
-typedef int (*encode_fn)(struct mill_writer *to, int16_t version, const void *message);
-
-/* Sends a request and waits. ret: the answer's body. */
-static struct mill_cursor ask(struct world_client *client, int16_t key, int16_t version,
-                              encode_fn encode, const void *message)
-{
-    static struct mill_buf buf;
-    static uint8_t body[BODY_BYTES];
-    struct mill_writer writer;
-    bool flexible = version >= mill_api_find(key)->flexible_from;
-    mill_writer_init(&writer, body + 1, sizeof(body) - 1, NULL, 0);
-    body[0] = 0; /* the header's tagged fields */
-    assert_int_equal(encode(&writer, version, message), 0);
-    world_send(client, key, version, flexible ? body : body + 1,
-               writer.size_bytes + (flexible ? 1 : 0));
-    uint32_t bytes = world_await(client);
-    struct mill_cursor at = mill_cursor_over(&buf, client->answer, bytes);
-    bool tags = flexible && key != MILL_API_KEY_API_VERSIONS;
-    assert_int_equal(mill_cursor_skip(&at, tags ? 5 : 4), 0);
-    return at;
-}
 
 #define ENCODER(name)                                                                              \
     static int name##_out(struct mill_writer *to, int16_t version, const void *message)            \
@@ -132,7 +109,7 @@ static struct produced produce(struct world_client *client, const struct one *on
     in.acks = -1;
     in.timeout_ms = 1000;
     in.topic_data = just(get_produced_topic, one);
-    struct mill_cursor at = ask(client, MILL_API_KEY_PRODUCE, version, produce_out, &in);
+    struct mill_cursor at = world_ask(client, MILL_API_KEY_PRODUCE, version, produce_out, &in);
     assert_int_equal(mill_produce_response_decode(&at, version, &out), 0);
     assert_int_equal(at.left_bytes, 0);
     assert_true(mill_produce_response_responses_next(&out.responses, version, &answered));
@@ -178,7 +155,7 @@ static struct fetched fetch(struct world_client *client, const struct one *one, 
     mill_fetch_request_defaults(&in);
     in.topics = just(get_fetched_topic, one);
     in.session_id = 0;
-    struct mill_cursor at = ask(client, MILL_API_KEY_FETCH, version, fetch_out, &in);
+    struct mill_cursor at = world_ask(client, MILL_API_KEY_FETCH, version, fetch_out, &in);
     assert_int_equal(mill_fetch_response_decode(&at, version, &out), 0);
     assert_int_equal(at.left_bytes, 0);
     assert_int_equal(out.error_code, 0);
@@ -312,7 +289,7 @@ static void test_special_offsets(void **state)
             in.replica_id = -1;
             in.topics = just(get_listed_topic, &one);
             struct mill_cursor at =
-                ask(&client, MILL_API_KEY_LIST_OFFSETS, version, list_offsets_out, &in);
+                world_ask(&client, MILL_API_KEY_LIST_OFFSETS, version, list_offsets_out, &in);
             assert_int_equal(mill_list_offsets_response_decode(&at, version, &out), 0);
             assert_true(mill_list_offsets_response_topics_next(&out.topics, version, &listed));
             assert_true(mill_list_offsets_response_topics_partitions_next(&listed.partitions,
@@ -360,7 +337,8 @@ static void test_another_cluster_is_told(void **state)
         in.client_software_version = mill_wstr_of("1");
         in.cluster_id = mill_wstr_of(table[i].cluster);
         in.node_id = table[i].node;
-        struct mill_cursor at = ask(&client, MILL_API_KEY_API_VERSIONS, 5, api_versions_out, &in);
+        struct mill_cursor at =
+            world_ask(&client, MILL_API_KEY_API_VERSIONS, 5, api_versions_out, &in);
         assert_int_equal(mill_api_versions_response_decode(&at, 5, &out), 0);
         assert_int_equal(out.error_code, table[i].error);
         assert_int_equal(out.api_keys.count > 0, table[i].error == 0);

@@ -12,12 +12,14 @@
 #include "dataplane/core/core.h"
 #include "dataplane/store/store.h"
 #include "protocol/batch.h"
+#include "protocol/wire.h"
 #include "tests/sim/mem_stream.h"
 
 enum {
     WORLD_CORES_MAX = 4,
     WORLD_ANSWER_BYTES = 4 << 20,
     WORLD_DIRS_MAX = 4,
+    WORLD_FETCH_SESSIONS_MAX = 4, /* of a core */
 };
 
 /* What a test may choose of the disk below. */
@@ -104,11 +106,12 @@ struct world_client {
     /* Where frames go; NULL: to peer. A client that only makes frames has no peer. */
     void (*send)(void *context, const void *frame, uint32_t size_bytes);
     void *send_context;
-    uint8_t *answer;       /* WORLD_ANSWER_BYTES */
-    uint32_t answer_bytes; /* gathered */
-    enum mill_codec codec; /* of the batches it sends; set after world_connect */
-    bool keyless;          /* their records have no keys */
-    int32_t timeout_ms;    /* of its Produce requests; 0: ten seconds */
+    uint8_t *answer;            /* WORLD_ANSWER_BYTES */
+    uint32_t answer_bytes;      /* gathered */
+    struct mill_buf answer_buf; /* what world_ask gives is in it */
+    enum mill_codec codec;      /* of the batches it sends; set after world_connect */
+    bool keyless;               /* their records have no keys */
+    int32_t timeout_ms;         /* of its Produce requests; 0: ten seconds */
 };
 
 void world_connect(struct world *world, struct world_client *client, uint32_t core);
@@ -122,6 +125,16 @@ bool world_answer(struct world_client *client, uint32_t *ret_bytes);
 /* Turns until an answer is there; fails the test after many turns. ret: its bytes behind the size.
  */
 uint32_t world_await(struct world_client *client);
+/* Sends a request through the generated codec and waits. ret: the answer's body, valid until the
+ * client's next answer. */
+typedef int (*world_encode)(struct mill_writer *to, int16_t version, const void *message);
+struct mill_cursor world_ask(struct world_client *client, int16_t key, int16_t version,
+                             world_encode encode, const void *message);
+/* Its two halves. */
+void world_ask_send(struct world_client *client, int16_t key, int16_t version, world_encode encode,
+                    const void *message);
+struct mill_cursor world_asked(struct world_client *client, int16_t key, int16_t version,
+                               uint32_t answer_bytes);
 
 /* Produce v7 and Fetch v10 by hand, independent of the codec. Values are numbered. */
 struct world_produced {

@@ -14,6 +14,7 @@ enum {
     PRODUCE_KEY = 0,
     FETCH_KEY = 1,
     FIND_COORDINATOR_KEY = 10,
+    API_VERSIONS_KEY = 18,
     CREATE_TOPICS_KEY = 19,
     PRODUCE_VERSION = 7,
     FETCH_VERSION = 10, /* the first that may read zstd */
@@ -149,6 +150,41 @@ uint32_t world_await(struct world_client *client)
     }
     MILL_ASSERT(false); /* no answer */
     return 0;
+}
+
+/* --- through the codec ----------------------------------------------------------------------- */
+
+void world_ask_send(struct world_client *client, int16_t key, int16_t version, world_encode encode,
+                    const void *message)
+{
+    struct bytes body = bytes_new();
+    struct mill_writer writer;
+    bool flexible = version >= mill_api_find(key)->flexible_from;
+    uint8_t tags = 0; /* of the header */
+    put(&body, &tags, 1);
+    mill_writer_init(&writer, body.at + 1, FRAME_BYTES_MAX - 1, NULL, 0);
+    int r = encode(&writer, version, message);
+    MILL_ASSERT_EQ(r, 0);
+    world_send(client, key, version, flexible ? body.at : body.at + 1,
+               writer.size_bytes + (flexible ? 1 : 0));
+    free(body.at);
+}
+
+struct mill_cursor world_asked(struct world_client *client, int16_t key, int16_t version,
+                               uint32_t answer_bytes)
+{
+    struct mill_cursor at = mill_cursor_over(&client->answer_buf, client->answer, answer_bytes);
+    bool flexible = version >= mill_api_find(key)->flexible_from;
+    bool tags = flexible && key != API_VERSIONS_KEY;
+    MILL_ASSERT_EQ(mill_cursor_skip(&at, tags ? 5 : 4), 0);
+    return at;
+}
+
+struct mill_cursor world_ask(struct world_client *client, int16_t key, int16_t version,
+                             world_encode encode, const void *message)
+{
+    world_ask_send(client, key, version, encode, message);
+    return world_asked(client, key, version, world_await(client));
 }
 
 /* --- topics ---------------------------------------------------------------------------------- */
