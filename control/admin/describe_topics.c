@@ -9,12 +9,7 @@
 
 #include "ipc/nodes.h"
 #include "protocol/errors.h"
-
-enum {
-    /* READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS: what
-     * everybody may do where nobody is asked (AclOperation, a bit for each code). */
-    ALL_OPERATIONS = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8 | 1 << 10 | 1 << 11,
-};
+#include "protocol/operations.h"
 
 /* A topic of the answer. */
 struct row {
@@ -210,7 +205,7 @@ static void get_topic(const void *context, int32_t index, void *element)
     describing->row = row;
     to->error_code = row->error;
     to->name = mill_wstr_of(row->name);
-    to->topic_authorized_operations = ALL_OPERATIONS;
+    to->topic_authorized_operations = MILL_OPERATIONS_TOPIC; /* as Kafka, asked or not */
     if (row->record) {
         to->topic_id = row->record->id;
         to->is_internal = (row->record->flags & MILL_TOPIC_INTERNAL) != 0;
