@@ -30,10 +30,49 @@ static void on_log(const rd_kafka_t *client, int level, const char *facility, co
     }
 }
 
+/* Takes ours, then -X. ret: exit code. */
+static int set_all(rd_kafka_conf_t *conf, const struct cli_call *call,
+                   const struct client_setting *settings)
+{
+    const char *pair;
+    int code = set(conf, "bootstrap.servers", cli_value(call, "-b", CLIENT_BROKER));
+    for (uint32_t i = 0; settings && settings[i].key && code == CLI_OK; i++) {
+        code = set(conf, settings[i].key, settings[i].value);
+    }
+    for (uint32_t i = 0; code == CLI_OK && (pair = cli_value_at(call, "-X", i)); i++) {
+        char key[CLIENT_TEXT_BYTES];
+        const char *equals = strchr(pair, '=');
+        if (!equals || (size_t)(equals - pair) >= sizeof(key)) {
+            return cli_fail(CLI_USAGE, "option -X needs KEY=VALUE, not \"%s\"", pair);
+        }
+        snprintf(key, sizeof(key), "%.*s", (int)(equals - pair), pair);
+        code = set(conf, key, equals + 1);
+    }
+    return code;
+}
+
+/* Takes conf, whatever comes of it. */
+static rd_kafka_t *open_conf(rd_kafka_conf_t *conf, const struct cli_call *call,
+                             rd_kafka_type_t type, const struct client_setting *settings,
+                             int *ret_code)
+{
+    char reason[CLIENT_TEXT_BYTES];
+    rd_kafka_conf_set_log_cb(conf, on_log);
+    *ret_code = set_all(conf, call, settings);
+    rd_kafka_t *client =
+        *ret_code == CLI_OK ? rd_kafka_new(type, conf, reason, sizeof(reason)) : NULL;
+    if (client) {
+        return client;
+    }
+    rd_kafka_conf_destroy(conf);
+    *ret_code = *ret_code == CLI_OK ? cli_fail(CLI_USAGE, "%s", reason) : *ret_code;
+    return NULL;
+}
+
 rd_kafka_t *client_open(const struct cli_call *call, rd_kafka_type_t type,
                         const struct client_setting *settings, int *ret_code)
 {
-    return client_open_with(call, type, settings, NULL, NULL, ret_code);
+    return open_conf(rd_kafka_conf_new(), call, type, settings, ret_code);
 }
 
 rd_kafka_t *client_open_with(const struct cli_call *call, rd_kafka_type_t type,
@@ -41,38 +80,21 @@ rd_kafka_t *client_open_with(const struct cli_call *call, rd_kafka_type_t type,
                              void (*on_delivery)(rd_kafka_t *, const rd_kafka_message_t *, void *),
                              void *opaque, int *ret_code)
 {
-    char reason[CLIENT_TEXT_BYTES];
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
-    const char *pair;
-    rd_kafka_conf_set_log_cb(conf, on_log);
     rd_kafka_conf_set_opaque(conf, opaque);
-    if (on_delivery) {
-        rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
-    }
-    *ret_code = set(conf, "bootstrap.servers", cli_value(call, "-b", CLIENT_BROKER));
-    for (uint32_t i = 0; settings && settings[i].key && *ret_code == CLI_OK; i++) {
-        *ret_code = set(conf, settings[i].key, settings[i].value);
-    }
-    for (uint32_t i = 0; *ret_code == CLI_OK && (pair = cli_value_at(call, "-X", i)); i++) {
-        char key[CLIENT_TEXT_BYTES];
-        const char *equals = strchr(pair, '=');
-        if (!equals || (size_t)(equals - pair) >= sizeof(key)) {
-            *ret_code = cli_fail(CLI_USAGE, "option -X needs KEY=VALUE, not \"%s\"", pair);
-            break;
-        }
-        snprintf(key, sizeof(key), "%.*s", (int)(equals - pair), pair);
-        *ret_code = set(conf, key, equals + 1);
-    }
-    if (*ret_code != CLI_OK) {
-        rd_kafka_conf_destroy(conf);
-        return NULL;
-    }
-    rd_kafka_t *client = rd_kafka_new(type, conf, reason, sizeof(reason));
-    if (!client) {
-        rd_kafka_conf_destroy(conf);
-        *ret_code = cli_fail(CLI_USAGE, "%s", reason);
-    }
-    return client;
+    rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
+    return open_conf(conf, call, type, settings, ret_code);
+}
+
+rd_kafka_t *client_open_group(const struct cli_call *call, const struct client_setting *settings,
+                              void (*on_rebalance)(rd_kafka_t *, rd_kafka_resp_err_t,
+                                                   rd_kafka_topic_partition_list_t *, void *),
+                              void *opaque, int *ret_code)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    rd_kafka_conf_set_opaque(conf, opaque);
+    rd_kafka_conf_set_rebalance_cb(conf, on_rebalance);
+    return open_conf(conf, call, RD_KAFKA_CONSUMER, settings, ret_code);
 }
 
 static bool is_silence(rd_kafka_resp_err_t error)
@@ -137,6 +159,21 @@ const struct rd_kafka_metadata *client_metadata(rd_kafka_t *client, const char *
         return NULL;
     }
     return metadata;
+}
+
+rd_kafka_event_t *client_await(rd_kafka_queue_t *queue)
+{
+    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, 2 * CLIENT_TIMEOUT_MS);
+    if (!event) {
+        cli_fail(CLI_FAILED, "no answer from the broker within %d s", 2 * CLIENT_TIMEOUT_MS / 1000);
+        return NULL;
+    }
+    if (rd_kafka_event_error(event)) {
+        cli_fail(CLI_FAILED, "%s", rd_kafka_event_error_string(event));
+        rd_kafka_event_destroy(event);
+        return NULL;
+    }
+    return event;
 }
 
 /* --- progress -----------------------------------------------------------------------------------

@@ -29,12 +29,21 @@ rd_kafka_t *client_open_with(const struct cli_call *call, rd_kafka_type_t type,
                              void (*on_delivery)(rd_kafka_t *, const rd_kafka_message_t *, void *),
                              void *opaque, int *ret_code);
 
+/* A consumer in a group, with a call for what the group gives and takes. */
+rd_kafka_t *client_open_group(const struct cli_call *call, const struct client_setting *settings,
+                              void (*on_rebalance)(rd_kafka_t *, rd_kafka_resp_err_t,
+                                                   rd_kafka_topic_partition_list_t *, void *),
+                              void *opaque, int *ret_code);
+
 /* Waits until a broker answers, and says after a second that none does. ret: CLI_OK, or CLI_FAILED
  * after cli_fail when none did within limit_ms. */
 int client_reach(rd_kafka_t *client, const struct cli_call *call, int64_t limit_ms);
 
 /* Metadata of one topic, or of all (NULL). ret: NULL after cli_fail. */
 const struct rd_kafka_metadata *client_metadata(rd_kafka_t *client, const char *topic);
+
+/* Waits for the answer of an admin call. ret: NULL after cli_fail; the caller destroys it. */
+rd_kafka_event_t *client_await(rd_kafka_queue_t *queue);
 
 /* Counts records and shows the rate once a second when standard error is a terminal. */
 struct progress {

@@ -83,6 +83,8 @@ int cli_group_list(const struct cli_call *call);
 int cli_group_describe(const struct cli_call *call);
 int cli_group_reset(const struct cli_call *call);
 int cli_group_delete(const struct cli_call *call);
+int cli_config_describe(const struct cli_call *call);
+int cli_config_alter(const struct cli_call *call);
 int cli_produce(const struct cli_call *call);
 int cli_consume(const struct cli_call *call);
 int cli_bench_produce(const struct cli_call *call);

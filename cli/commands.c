@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of commands. */
 #include "cli/command.h"
+#include "cli/format.h"
 
 #define OPTION_FILE                                                                                \
     {                                                                                              \
@@ -77,6 +78,23 @@ static const struct cli_option alter_options[] = {
     OPTION_OUTPUT,
     OPTION_CLIENT,
 };
+#define OPTIONS_RESOURCE                                                                           \
+    {"-t", "TOPIC", "settings of a topic"},                                                        \
+    {                                                                                              \
+        "--broker", "ID", "settings of a broker"                                                   \
+    }
+static const struct cli_option config_describe_options[] = {
+    OPTION_BROKER, OPTIONS_RESOURCE, {"--all", NULL, "also what nobody has set"},
+    OPTION_OUTPUT, OPTION_CLIENT,
+};
+static const struct cli_option config_alter_options[] = {
+    OPTION_BROKER,
+    OPTIONS_RESOURCE,
+    {"--config", "KEY=VALUE", "a setting; may be repeated"},
+    {"--default", "KEY", "setting to be taken away again; may be repeated"},
+    OPTION_OUTPUT,
+    OPTION_CLIENT,
+};
 static const struct cli_option trim_options[] = {
     OPTION_BROKER,
     {"-p", "PARTITION", "one partition (all)"},
@@ -104,7 +122,11 @@ static const struct cli_option produce_options[] = {
     OPTION_BROKER,
     {"-t", "TOPIC", "topic to write to"},
     {"-p", "PARTITION", "one partition (by key, or any)"},
+    {"-f", "FORMAT", "how a record stands in the input (%s\\n): " FORMAT_FIELDS},
     {"-K", "DELIMITER", "a line is KEY, delimiter, value"},
+    {"-k", "KEY", "key of every record that has none"},
+    {"-H", "NAME=VALUE", "header of every record; may be repeated"},
+    {"-Z", NULL, "an empty key or value is null: a deletion mark where topics are compacted"},
     {"-z", "CODEC", "none, gzip, snappy, lz4 or zstd (none)"},
     {"--acks", "0|1|all", "acknowledgements to wait for (all)"},
     {"--timeout", "SECONDS", "give up on a silent broker, or a record, after so long (30)"},
@@ -115,12 +137,12 @@ static const struct cli_option consume_options[] = {
     OPTION_BROKER,
     {"-t", "TOPIC", "topic to read"},
     {"-p", "PARTITION", "one partition (all)"},
+    {"--group", "GROUP", "read as a member of a group, from where it committed, and commit"},
+    {"--no-commit", NULL, "with --group: commit nothing"},
     {"-o", "OFFSET", "beginning, end, an offset, -N before the end, or @MS since 1970 (beginning)"},
     {"-c", "COUNT", "end after so many records"},
     {"-e", NULL, "end at the end of every partition"},
-    {"-f", "FORMAT",
-     "%s value, %k key, %t topic, %p partition, %o offset, %T time, %S and %K "
-     "sizes, %% and \\n \\t (%s\\n)"},
+    {"-f", "FORMAT", "how a record is written (%s\\n): " FORMAT_FIELDS},
     {"-J", NULL, "a JSON object per record"},
     OPTION_CLIENT,
 };
@@ -251,10 +273,14 @@ static const struct cli_command commands[] = {
      cli_group_reset},
     {"group delete", "NAME...", "delete groups without members", OPTIONS(group_delete_options),
      cli_group_delete},
-    {"produce", "", "write a record per line of standard input", OPTIONS(produce_options),
-     cli_produce},
-    {"consume", "", "read records to standard output, without a group", OPTIONS(consume_options),
-     cli_consume},
+    {"config describe", "[KEY...]", "settings of a topic or broker, and where they come from",
+     OPTIONS(config_describe_options), cli_config_describe},
+    {"config alter", "", "change settings of a topic or, while it runs, of a broker",
+     OPTIONS(config_alter_options), cli_config_alter},
+    {"produce", "", "write records from standard input, a line each or as -f says",
+     OPTIONS(produce_options), cli_produce},
+    {"consume", "", "read records to standard output, alone or in a group",
+     OPTIONS(consume_options), cli_consume},
     {"bench produce", "", "load a broker with produce requests", OPTIONS(bench_produce_options),
      cli_bench_produce},
     {"bench fetch", "", "load a broker with fetch requests", OPTIONS(bench_fetch_options),

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* millrace consume: reads partitions that it names itself, without a group and without commits. */
+/* millrace consume: reads partitions that it names itself, without a group and without commits; or,
+ * with --group, those that the group gives it, and commits what it has written out. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/client.h"
+#include "cli/format.h"
 #include "cli/table.h"
 
 enum {
     BATCH_LENGTH = 256,
     WAIT_MS = 100,
+    COMMIT_RECORDS = 1000, /* of a group: a commit after so many, and when none is left */
 };
 
 struct consumer {
@@ -18,85 +21,20 @@ struct consumer {
     rd_kafka_t *client;
     rd_kafka_topic_t *topic;
     rd_kafka_queue_t *queue;
-    const char *format;
+    struct format format;
     bool json;
     bool end_at_eof;
+    bool commits;      /* of a group */
     int64_t count_max; /* -1: none */
     int64_t count;
-    int32_t open_partitions; /* not yet at their end */
+    int32_t open_partitions; /* not yet at their end; without a group */
+    bool assigned;           /* a group gave partitions, or that there is none for us */
+    rd_kafka_topic_partition_list_t *at_end; /* of those it gave */
     struct progress progress;
 };
 
 /* --- output --------------------------------------------------------------------------------------
  */
-
-static void put_bytes(const void *bytes, size_t size)
-{
-    if (size > 0) {
-        fwrite(bytes, 1, size, stdout);
-    }
-}
-
-/* Sizes of what is not there are -1, as kcat prints them. */
-static void put_field(const rd_kafka_message_t *message, char field)
-{
-    switch (field) {
-    case 's':
-        put_bytes(message->payload, message->len);
-        break;
-    case 'k':
-        put_bytes(message->key, message->key_len);
-        break;
-    case 'S':
-        printf("%lld", message->payload ? (long long)message->len : -1ll);
-        break;
-    case 'K':
-        printf("%lld", message->key ? (long long)message->key_len : -1ll);
-        break;
-    case 't':
-        printf("%s", rd_kafka_topic_name(message->rkt));
-        break;
-    case 'p':
-        printf("%d", message->partition);
-        break;
-    case 'o':
-        printf("%lld", (long long)message->offset);
-        break;
-    case 'T':
-        printf("%lld", (long long)rd_kafka_message_timestamp(message, NULL));
-        break;
-    default: /* '%': the format was checked */
-        putchar(field);
-        break;
-    }
-}
-
-static void put_format(const rd_kafka_message_t *message, const char *format)
-{
-    for (const char *at = format; *at; at++) {
-        if (*at == '%') {
-            put_field(message, *++at);
-        } else if (*at == '\\' && at[1] == 'n') {
-            putchar('\n');
-            at++;
-        } else if (*at == '\\' && at[1] == 't') {
-            putchar('\t');
-            at++;
-        } else {
-            putchar(*at);
-        }
-    }
-}
-
-static bool format_fits(const char *format)
-{
-    for (const char *at = format; *at; at++) {
-        if (*at == '%' && (at[1] == '\0' || !strchr("sSkKtpoT%", *++at))) {
-            return false;
-        }
-    }
-    return true;
-}
 
 /* Bytes that are not UTF-8 cannot stand in JSON: then null, and the size tells. */
 static json_t *bytes_json(const void *bytes, size_t size)
@@ -105,14 +43,33 @@ static json_t *bytes_json(const void *bytes, size_t size)
     return value ? value : json_null();
 }
 
+/* In their order: a name may come twice. */
+static json_t *headers_json(const rd_kafka_message_t *message)
+{
+    json_t *list = json_array();
+    rd_kafka_headers_t *headers = NULL;
+    const char *name;
+    const void *value;
+    size_t size;
+    if (rd_kafka_message_headers(message, &headers) != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        return list;
+    }
+    for (size_t i = 0; !rd_kafka_header_get_all(headers, i, &name, &value, &size); i++) {
+        json_array_append_new(
+            list, json_pack("{s:s, s:o}", "name", name, "value", bytes_json(value, size)));
+    }
+    return list;
+}
+
 static void put_json(const rd_kafka_message_t *message)
 {
-    json_t *object = json_pack(
-        "{s:s, s:i, s:I, s:I, s:o, s:o, s:I}", "topic", rd_kafka_topic_name(message->rkt),
-        "partition", message->partition, "offset", (json_int_t)message->offset, "timestamp",
-        (json_int_t)rd_kafka_message_timestamp(message, NULL), "key",
-        bytes_json(message->key, message->key_len), "value",
-        bytes_json(message->payload, message->len), "value_size", (json_int_t)message->len);
+    json_t *object = json_pack("{s:s, s:i, s:I, s:I, s:o, s:o, s:I, s:o}", "topic",
+                               rd_kafka_topic_name(message->rkt), "partition", message->partition,
+                               "offset", (json_int_t)message->offset, "timestamp",
+                               (json_int_t)rd_kafka_message_timestamp(message, NULL), "key",
+                               bytes_json(message->key, message->key_len), "value",
+                               bytes_json(message->payload, message->len), "value_size",
+                               (json_int_t)message->len, "headers", headers_json(message));
     json_dumpf(object, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
     putchar('\n');
     json_decref(object);
@@ -217,7 +174,7 @@ static int take(struct consumer *consumer, const rd_kafka_message_t *message)
     if (consumer->json) {
         put_json(message);
     } else {
-        put_format(message, consumer->format);
+        format_print(&consumer->format, message, stdout);
     }
     consumer->count++;
     progress_add(&consumer->progress, message->len + message->key_len);
@@ -281,24 +238,189 @@ static int consume(struct consumer *consumer, const char *name)
     return code;
 }
 
+/* --- in a group ----------------------------------------------------------------------------------
+ */
+
+/* Commits what was written to standard output. ret: exit code. */
+static int commit(struct consumer *consumer)
+{
+    if (fflush(stdout) != 0) {
+        return cli_fail(CLI_FAILED, "cannot write to standard output: %s", strerror(errno));
+    }
+    rd_kafka_resp_err_t error = consumer->commits ? rd_kafka_commit(consumer->client, NULL, 0)
+                                                  : RD_KAFKA_RESP_ERR__NO_OFFSET;
+    /* Nothing new, or others have the partitions now and read what was not committed again. */
+    bool fine = !error || error == RD_KAFKA_RESP_ERR__NO_OFFSET ||
+                error == RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION ||
+                error == RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID ||
+                error == RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+    return fine ? CLI_OK
+                : cli_fail(CLI_FAILED, "commit of group %s: %s",
+                           cli_value(consumer->call, "--group", ""), rd_kafka_err2str(error));
+}
+
+/* What was written is committed before partitions go to other members. */
+static void on_rebalance(rd_kafka_t *client, rd_kafka_resp_err_t event,
+                         rd_kafka_topic_partition_list_t *partitions, void *opaque)
+{
+    struct consumer *consumer = opaque;
+    consumer->at_end->cnt = 0;
+    consumer->assigned = event == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS;
+    if (consumer->assigned) {
+        rd_kafka_assign(client, partitions);
+        return;
+    }
+    if (!rd_kafka_assignment_lost(client)) {
+        int code = commit(consumer);
+        MILL_UNUSED(code); /* told; the next owner reads them again */
+    }
+    rd_kafka_assign(client, NULL);
+}
+
+static bool group_is_done(struct consumer *consumer)
+{
+    if (consumer->count_max >= 0 && consumer->count >= consumer->count_max) {
+        return true;
+    }
+    rd_kafka_topic_partition_list_t *ours = NULL;
+    if (!consumer->end_at_eof || !consumer->assigned ||
+        rd_kafka_assignment(consumer->client, &ours) != RD_KAFKA_RESP_ERR_NO_ERROR) {
+        return false;
+    }
+    int count = ours->cnt;
+    rd_kafka_topic_partition_list_destroy(ours);
+    return consumer->at_end->cnt >= count;
+}
+
+/* ret: exit code of an error that ends the reading, 0: go on. */
+static int group_take(struct consumer *consumer, const rd_kafka_message_t *message)
+{
+    const char *topic = message->rkt ? rd_kafka_topic_name(message->rkt) : "";
+    if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+        if (!rd_kafka_topic_partition_list_find(consumer->at_end, topic, message->partition)) {
+            rd_kafka_topic_partition_list_add(consumer->at_end, topic, message->partition);
+        }
+        return 0;
+    }
+    /* The client tries again by itself, but for these. */
+    if (message->err == RD_KAFKA_RESP_ERR__TRANSPORT ||
+        message->err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN ||
+        message->err == RD_KAFKA_RESP_ERR__MAX_POLL_EXCEEDED) {
+        return 0;
+    }
+    int code = message->err ? cli_fail(CLI_FAILED, "%s", rd_kafka_message_errstr(message))
+                            : take(consumer, message);
+    if (code == 0) {
+        rd_kafka_topic_partition_list_del(consumer->at_end, topic, message->partition);
+        rd_kafka_offset_store(message->rkt, message->partition, message->offset);
+    }
+    return code;
+}
+
+static int group_read(struct consumer *consumer)
+{
+    int code = CLI_OK;
+    int64_t committed = 0;
+    progress_start(&consumer->progress);
+    while (code == CLI_OK && !group_is_done(consumer) && !signal_taken()) {
+        rd_kafka_message_t *message = rd_kafka_consumer_poll(consumer->client, WAIT_MS);
+        if (message) {
+            code = group_take(consumer, message);
+            rd_kafka_message_destroy(message);
+        }
+        bool idle = !message && committed < consumer->count;
+        if (code == CLI_OK && (idle || consumer->count - committed >= COMMIT_RECORDS)) {
+            code = commit(consumer);
+            committed = consumer->count;
+        }
+        progress_look(&consumer->progress);
+    }
+    int last = commit(consumer);
+    progress_end(&consumer->progress, consumer->commits ? "consumed and committed" : "consumed");
+    return code == CLI_OK ? last : code;
+}
+
+static int consume_in_group(struct consumer *consumer, const char *name)
+{
+    int code;
+    const char *from = cli_value(consumer->call, "-o", "beginning");
+    const struct client_setting settings[] = {
+        {"group.id", cli_value(consumer->call, "--group", NULL)},
+        {"auto.offset.reset", strcmp(from, "end") == 0 ? "latest" : "earliest"},
+        {"enable.auto.commit", "false"},
+        {"enable.auto.offset.store", "false"},
+        {"enable.partition.eof", "true"},
+        {"allow.auto.create.topics", "false"},
+        {NULL, NULL},
+    };
+    signals_hold();
+    consumer->client = client_open_group(consumer->call, settings, on_rebalance, consumer, &code);
+    if (!consumer->client) {
+        return code;
+    }
+    rd_kafka_poll_set_consumer(consumer->client);
+    rd_kafka_topic_partition_list_t *topics = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_topic_partition_list_add(topics, name, RD_KAFKA_PARTITION_UA);
+    consumer->at_end = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_resp_err_t error = rd_kafka_subscribe(consumer->client, topics);
+    code = error ? cli_fail(CLI_FAILED, "%s: %s", name, rd_kafka_err2str(error))
+                 : group_read(consumer);
+    rd_kafka_topic_partition_list_destroy(topics);
+    rd_kafka_consumer_close(consumer->client);
+    rd_kafka_topic_partition_list_destroy(consumer->at_end);
+    rd_kafka_destroy(consumer->client);
+    return code;
+}
+
+/* ret: true after the reason was printed. */
+static bool is_wrong_use(const struct cli_call *call)
+{
+    const char *group = cli_value(call, "--group", NULL);
+    const char *from = cli_value(call, "-o", "beginning");
+    if (!cli_value(call, "-t", NULL)) {
+        cli_fail(CLI_USAGE, "consume: which topic? give -t TOPIC");
+        return true;
+    }
+    if (!group && cli_value(call, "--no-commit", NULL)) {
+        cli_fail(CLI_USAGE, "consume: --no-commit is for --group: nothing else commits");
+        return true;
+    }
+    if (group && cli_value(call, "-p", NULL)) {
+        cli_fail(CLI_USAGE, "consume: the group gives the partitions; leave out -p or --group");
+        return true;
+    }
+    if (group && strcmp(from, "beginning") != 0 && strcmp(from, "end") != 0) {
+        cli_fail(CLI_USAGE,
+                 "consume: a group begins where it committed; move it with millrace group reset "
+                 "--to, or give -o beginning or end for what it did not commit");
+        return true;
+    }
+    return false;
+}
+
 int cli_consume(const struct cli_call *call)
 {
+    char reason[CLIENT_TEXT_BYTES];
     const char *name = cli_value(call, "-t", NULL);
-    struct consumer consumer = {
-        .call = call,
-        .format = cli_value(call, "-f", "%s\\n"),
-        .json = cli_value(call, "-J", NULL) != NULL,
-        .end_at_eof = cli_value(call, "-e", NULL) != NULL,
-    };
-    if (!name) {
-        return cli_fail(CLI_USAGE, "consume: which topic? give -t TOPIC");
-    }
-    if (!format_fits(consumer.format)) {
-        return cli_fail(CLI_USAGE, "option -f: unknown field in \"%s\"; see: millrace help consume",
-                        consumer.format);
-    }
-    if (cli_number(call, "-c", -1, 0, INT64_MAX, &consumer.count_max) < 0) {
+    if (is_wrong_use(call)) {
         return CLI_USAGE;
     }
-    return consume(&consumer, name);
+    struct consumer *consumer = calloc(1, sizeof(*consumer));
+    if (!consumer) {
+        return cli_fail(CLI_FAILED, "no memory");
+    }
+    consumer->call = call;
+    consumer->json = cli_value(call, "-J", NULL) != NULL;
+    consumer->end_at_eof = cli_value(call, "-e", NULL) != NULL;
+    consumer->commits = cli_value(call, "--no-commit", NULL) == NULL;
+    int code = CLI_USAGE;
+    if (format_parse(cli_value(call, "-f", "%s\\n"), &consumer->format, reason, sizeof(reason)) <
+        0) {
+        cli_fail(CLI_USAGE, "consume: option -f: %s; see: millrace help consume", reason);
+    } else if (cli_number(call, "-c", -1, 0, INT64_MAX, &consumer->count_max) == 0) {
+        code = cli_value(call, "--group", NULL) ? consume_in_group(consumer, name)
+                                                : consume(consumer, name);
+    }
+    free(consumer);
+    return code;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes the documents that come from the tables of commands and keys: "keys" as markdown, "man1"
- * as millrace(1), "man5" as millrace.properties(5). Run by the build, not installed. */
+ * as millrace(1), "man5" as millrace.properties(5), "bash" as the completion of that shell. Run by
+ * the build, not installed. */
 #include <stdio.h>
 #include <string.h>
 
@@ -218,6 +219,118 @@ static void print_man5(void)
     printf(".SH SEE ALSO\n.BR millrace (1)\n");
 }
 
+/* --- completion ----------------------------------------------------------------------------------
+ */
+
+/* Words that an option's argument may be: those of "a|b|C" that are no names. */
+static void print_choices(const char *argument)
+{
+    for (const char *at = argument; *at;) {
+        size_t size = strcspn(at, "|");
+        if (at[0] < 'A' || at[0] > 'Z') {
+            printf(" %.*s", (int)size, at);
+        }
+        at += size + (at[size] == '|');
+    }
+}
+
+/* What bash may offer behind an option: files, directories, words, or nothing. */
+static void print_argument(const struct cli_command *command, const struct cli_option *option)
+{
+    if (!option->argument) {
+        return;
+    }
+    printf("        '%s %s') kind='", command->name, option->name);
+    if (strcmp(option->argument, "FILE") == 0) {
+        printf("file");
+    } else if (strstr(option->argument, "DIR")) {
+        printf("dir");
+    } else {
+        printf("words");
+        if (strchr(option->argument, '|')) {
+            print_choices(option->argument);
+        }
+    }
+    printf("' ;;\n");
+}
+
+/* First words, or the second ones behind first; each once. */
+static void print_words(const char *first)
+{
+    uint32_t count;
+    const struct cli_command *commands = cli_commands(&count);
+    size_t size = strlen(first);
+    const char *last = "";
+    for (uint32_t i = 0; i < count; i++) {
+        const char *name = commands[i].name;
+        if (size > 0 && (strncmp(name, first, size) != 0 || name[size] != ' ')) {
+            continue;
+        }
+        name += size > 0 ? size + 1 : 0;
+        size_t word = strcspn(name, " ");
+        /* Commands with the same first word stand together. */
+        if (strncmp(name, last, word) != 0 || last[word] != ' ') {
+            printf("%s%.*s", last[0] ? " " : "", (int)word, name);
+        }
+        last = name;
+    }
+}
+
+static void print_bash(void)
+{
+    uint32_t count;
+    const struct cli_command *commands = cli_commands(&count);
+    const char *last = "";
+    printf("# Made from cli/commands.c by cli/docs.c; do not edit.\n"
+           "# Completion of millrace for bash; zsh reads it after bashcompinit.\n"
+           "_millrace()\n{\n"
+           "    local cur=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]-} second= options= "
+           "kind=\n"
+           "    local at=1\n"
+           "    COMPREPLY=()\n"
+           "    if [ \"$command\" = help ]; then\n        at=2\n        "
+           "command=${COMP_WORDS[2]-}\n    fi\n"
+           "    if [ \"$COMP_CWORD\" -le $at ]; then\n        COMPREPLY=($(compgen -W '");
+    print_words("");
+    printf("' -- \"$cur\"))\n        return\n    fi\n    case $command in\n");
+    for (uint32_t i = 0; i < count; i++) {
+        size_t size = strcspn(commands[i].name, " ");
+        char first[64];
+        snprintf(first, sizeof(first), "%.*s", (int)size, commands[i].name);
+        if (commands[i].name[size] && (strncmp(last, first, size) != 0 || last[size] != ' ')) {
+            printf("        %s) second='", first);
+            print_words(first);
+            printf("' ;;\n");
+        }
+        last = commands[i].name;
+    }
+    printf("    esac\n    if [ \"$second\" ]; then\n        at=$((at + 1))\n"
+           "        if [ \"$COMP_CWORD\" -le $at ]; then\n"
+           "            COMPREPLY=($(compgen -W \"$second\" -- \"$cur\"))\n            return\n"
+           "        fi\n        command=\"$command ${COMP_WORDS[at]}\"\n    fi\n"
+           "    [ \"${COMP_WORDS[1]}\" != help ] || return\n"
+           "    case \"$command ${COMP_WORDS[COMP_CWORD - 1]}\" in\n");
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t j = 0; j < commands[i].options_count; j++) {
+            print_argument(&commands[i], &commands[i].options[j]);
+        }
+    }
+    printf("    esac\n    case $kind in\n"
+           "        file) COMPREPLY=($(compgen -f -- \"$cur\")); return ;;\n"
+           "        dir) COMPREPLY=($(compgen -d -- \"$cur\")); return ;;\n"
+           "        words*) COMPREPLY=($(compgen -W \"${kind#words}\" -- \"$cur\")); return ;;\n"
+           "    esac\n    case $command in\n");
+    for (uint32_t i = 0; i < count; i++) {
+        printf("        '%s') options='", commands[i].name);
+        for (uint32_t j = 0; j < commands[i].options_count; j++) {
+            printf("%s ", commands[i].options[j].name);
+        }
+        printf("--help' ;;\n");
+    }
+    printf("    esac\n    COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n}\n"
+           "complete -o filenames -F _millrace millrace\n");
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && strcmp(argv[1], "keys") == 0) {
@@ -228,8 +341,10 @@ int main(int argc, char **argv)
         print_man1();
     } else if (argc == 2 && strcmp(argv[1], "man5") == 0) {
         print_man5();
+    } else if (argc == 2 && strcmp(argv[1], "bash") == 0) {
+        print_bash();
     } else {
-        fprintf(stderr, "usage: docs keys|doctor|man1|man5\n");
+        fprintf(stderr, "usage: docs keys|doctor|man1|man5|bash\n");
         return 2;
     }
     return fflush(stdout) == 0 ? 0 : 1;

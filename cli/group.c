@@ -11,21 +11,6 @@
 static const char *const offset_columns[] = {"topic", "partition", "committed", "end",
                                              "lag",   "member",    "host",      NULL};
 
-static rd_kafka_event_t *await(rd_kafka_queue_t *queue)
-{
-    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, 2 * CLIENT_TIMEOUT_MS);
-    if (!event) {
-        cli_fail(CLI_FAILED, "no answer from the broker within %d s", 2 * CLIENT_TIMEOUT_MS / 1000);
-        return NULL;
-    }
-    if (rd_kafka_event_error(event)) {
-        cli_fail(CLI_FAILED, "%s", rd_kafka_event_error_string(event));
-        rd_kafka_event_destroy(event);
-        return NULL;
-    }
-    return event;
-}
-
 static int fail_error(const char *name, const rd_kafka_error_t *error)
 {
     return cli_fail(CLI_FAILED, "%s: %s (%s)", name, rd_kafka_error_string(error),
@@ -70,7 +55,7 @@ int cli_group_list(const struct cli_call *call)
     }
     rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
     rd_kafka_ListConsumerGroups(client, NULL, queue);
-    rd_kafka_event_t *event = await(queue);
+    rd_kafka_event_t *event = client_await(queue);
     code = event ? CLI_OK : CLI_FAILED;
     if (event) {
         json_t *rows = listings_json(rd_kafka_event_ListConsumerGroups_result(event), &code);
@@ -97,7 +82,7 @@ static rd_kafka_topic_partition_list_t *committed_of(rd_kafka_t *client, const c
     rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
     rd_kafka_topic_partition_list_t *list = NULL;
     rd_kafka_ListConsumerGroupOffsets(client, &ask, 1, NULL, queue);
-    rd_kafka_event_t *event = await(queue);
+    rd_kafka_event_t *event = client_await(queue);
     if (event) {
         size_t count;
         const rd_kafka_group_result_t **results = rd_kafka_ListConsumerGroupOffsets_result_groups(
@@ -243,7 +228,7 @@ static rd_kafka_event_t *describe(rd_kafka_t *client, const char *const *names, 
 {
     rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
     rd_kafka_DescribeConsumerGroups(client, (const char **)(uintptr_t)names, count, NULL, queue);
-    rd_kafka_event_t *event = await(queue);
+    rd_kafka_event_t *event = client_await(queue);
     rd_kafka_queue_destroy(queue);
     return event;
 }
@@ -461,7 +446,7 @@ static int commit_reset(rd_kafka_t *client, const char *group,
     rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
     int code = CLI_FAILED;
     rd_kafka_AlterConsumerGroupOffsets(client, &ask, 1, NULL, queue);
-    rd_kafka_event_t *event = await(queue);
+    rd_kafka_event_t *event = client_await(queue);
     if (event) {
         size_t count;
         const rd_kafka_group_result_t **results = rd_kafka_AlterConsumerGroupOffsets_result_groups(
@@ -541,7 +526,7 @@ int cli_group_delete(const struct cli_call *call)
     }
     rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
     rd_kafka_DeleteGroups(client, groups, call->operands_count, NULL, queue);
-    rd_kafka_event_t *event = await(queue);
+    rd_kafka_event_t *event = client_await(queue);
     code = event ? CLI_OK : CLI_FAILED;
     if (event) {
         size_t count;

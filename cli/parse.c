@@ -222,7 +222,7 @@ int cli_wants_json(const struct cli_call *call, bool *ret_json)
 
 static void summary_line(const struct cli_command *command)
 {
-    printf("  %-16s %s\n", command->name, command->summary);
+    printf("  %-20s  %s\n", command->name, command->summary);
 }
 
 void cli_help(const struct cli_command *command)

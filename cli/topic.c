@@ -6,23 +6,8 @@
 #include <string.h>
 
 #include "cli/client.h"
+#include "cli/settings.h"
 #include "cli/table.h"
-
-/* Waits for the answer of an admin call. ret: NULL after cli_fail. */
-static rd_kafka_event_t *await(rd_kafka_queue_t *queue)
-{
-    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, 2 * CLIENT_TIMEOUT_MS);
-    if (!event) {
-        cli_fail(CLI_FAILED, "no answer from the broker within %d s", 2 * CLIENT_TIMEOUT_MS / 1000);
-        return NULL;
-    }
-    if (rd_kafka_event_error(event)) {
-        cli_fail(CLI_FAILED, "%s", rd_kafka_event_error_string(event));
-        rd_kafka_event_destroy(event);
-        return NULL;
-    }
-    return event;
-}
 
 /* Prints each topic's outcome. tolerated: an error that is no failure, 0 none. */
 static int print_results(const rd_kafka_topic_result_t **results, size_t count, const char *verb,
@@ -76,7 +61,7 @@ static int create(const struct cli_call *call, rd_kafka_t *client, rd_kafka_NewT
         cli_fail(CLI_FAILED, "%s", reason);
     } else {
         rd_kafka_CreateTopics(client, topics, count, options, queue);
-        rd_kafka_event_t *event = await(queue);
+        rd_kafka_event_t *event = client_await(queue);
         if (event) {
             size_t results_count;
             const rd_kafka_topic_result_t **results = rd_kafka_CreateTopics_result_topics(
@@ -154,7 +139,7 @@ int cli_topic_add_partitions(const struct cli_call *call)
     rd_kafka_event_t *event = NULL;
     if (code == CLI_OK) {
         rd_kafka_CreatePartitions(client, topics, count, NULL, queue);
-        event = await(queue);
+        event = client_await(queue);
         code = CLI_FAILED;
     }
     if (event) {
@@ -183,7 +168,7 @@ int cli_topic_delete(const struct cli_call *call)
     }
     rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
     rd_kafka_DeleteTopics(client, topics, call->operands_count, NULL, queue);
-    rd_kafka_event_t *event = await(queue);
+    rd_kafka_event_t *event = client_await(queue);
     code = CLI_FAILED;
     if (event) {
         size_t count;
@@ -258,62 +243,6 @@ static json_t *partition_json(rd_kafka_t *client, const char *topic,
         "state", partition->err ? rd_kafka_err2name(partition->err) : "ok");
 }
 
-static const char *source_name(rd_kafka_ConfigSource_t source)
-{
-    switch (source) {
-    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG:
-        return "topic";
-    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG:
-    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG:
-        return "broker";
-    case RD_KAFKA_CONFIG_SOURCE_STATIC_BROKER_CONFIG:
-        return "file";
-    case RD_KAFKA_CONFIG_SOURCE_DEFAULT_CONFIG:
-        return "default";
-    case RD_KAFKA_CONFIG_SOURCE_UNKNOWN_CONFIG:
-    case RD_KAFKA_CONFIG_SOURCE__CNT:
-        break;
-    }
-    return "unknown";
-}
-
-static json_t *entries_json(rd_kafka_event_t *event)
-{
-    json_t *list = json_array();
-    size_t resources;
-    const rd_kafka_ConfigResource_t **resource = rd_kafka_DescribeConfigs_result_resources(
-        rd_kafka_event_DescribeConfigs_result(event), &resources);
-    for (size_t i = 0; i < resources; i++) {
-        size_t count;
-        const rd_kafka_ConfigEntry_t **entries =
-            rd_kafka_ConfigResource_configs(resource[i], &count);
-        for (size_t j = 0; j < count; j++) {
-            const char *value = rd_kafka_ConfigEntry_value(entries[j]);
-            json_array_append_new(
-                list, json_pack("{s:s, s:s?, s:s}", "name", rd_kafka_ConfigEntry_name(entries[j]),
-                                "value", value, "source",
-                                source_name(rd_kafka_ConfigEntry_source(entries[j]))));
-        }
-    }
-    return list;
-}
-
-static json_t *settings_json(rd_kafka_t *client, const char *topic)
-{
-    rd_kafka_ConfigResource_t *resource =
-        rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic);
-    rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
-    rd_kafka_DescribeConfigs(client, &resource, 1, NULL, queue);
-    rd_kafka_event_t *event = await(queue);
-    json_t *list = event ? entries_json(event) : NULL;
-    if (event) {
-        rd_kafka_event_destroy(event);
-    }
-    rd_kafka_queue_destroy(queue);
-    rd_kafka_ConfigResource_destroy(resource);
-    return list;
-}
-
 /* ret: NULL after cli_fail. */
 static json_t *topic_json(rd_kafka_t *client, const char *name)
 {
@@ -334,7 +263,7 @@ static json_t *topic_json(rd_kafka_t *client, const char *name)
         json_array_append_new(partitions, partition_json(client, name, &topic->partitions[i]));
     }
     rd_kafka_metadata_destroy(metadata);
-    json_t *settings = settings_json(client, name);
+    json_t *settings = settings_describe(client, RD_KAFKA_RESOURCE_TOPIC, name);
     return json_pack("{s:s, s:o, s:o}", "name", name, "partitions", partitions, "settings",
                      settings ? settings : json_array());
 }
@@ -380,131 +309,12 @@ int cli_topic_describe(const struct cli_call *call)
 /* --- alter ---------------------------------------------------------------------------------------
  */
 
-/* What a topic is to have: its own settings as they are, then those of the call. AlterConfigs takes
- * the whole set, which every broker knows; two alterations at once may lose one. */
-static int alter_resource(const struct cli_call *call, rd_kafka_t *client,
-                          rd_kafka_ConfigResource_t *resource, const char *topic)
-{
-    char key[CLIENT_TEXT_BYTES];
-    const char *text;
-    size_t index;
-    const json_t *entry;
-    json_t *settings = settings_json(client, topic);
-    if (!settings) {
-        return CLI_FAILED;
-    }
-    json_t *wanted = json_object();
-    json_array_foreach(settings, index, entry)
-    {
-        if (strcmp(json_string_value(json_object_get(entry, "source")), "topic") == 0) {
-            json_object_set(wanted, json_string_value(json_object_get(entry, "name")),
-                            json_object_get(entry, "value"));
-        }
-    }
-    json_decref(settings);
-    for (uint32_t i = 0; (text = cli_value_at(call, "--config", i)); i++) {
-        const char *equals = strchr(text, '=');
-        snprintf(key, sizeof(key), "%.*s", (int)(equals - text), text);
-        json_object_set_new(wanted, key, json_string(equals + 1));
-    }
-    for (uint32_t i = 0; (text = cli_value_at(call, "--default", i)); i++) {
-        json_object_del(wanted, text);
-    }
-    json_t *value;
-    json_object_foreach(wanted, text, value)
-    {
-        rd_kafka_ConfigResource_set_config(resource, text, json_string_value(value));
-    }
-    json_decref(wanted);
-    return CLI_OK;
-}
-
-/* ret: exit code of one resource's answer. */
-static int alter_result(rd_kafka_event_t *event, const char *topic)
-{
-    size_t count;
-    const rd_kafka_ConfigResource_t **results =
-        rd_kafka_AlterConfigs_result_resources(rd_kafka_event_AlterConfigs_result(event), &count);
-    for (size_t i = 0; i < count; i++) {
-        rd_kafka_resp_err_t error = rd_kafka_ConfigResource_error(results[i]);
-        const char *text = rd_kafka_ConfigResource_error_string(results[i]);
-        if (error) {
-            return cli_fail(CLI_FAILED, "%s: %s (%s)", topic, text ? text : rd_kafka_err2str(error),
-                            rd_kafka_err2name(error));
-        }
-    }
-    return CLI_OK;
-}
-
-static int alter_one(const struct cli_call *call, rd_kafka_t *client, const char *topic)
-{
-    rd_kafka_ConfigResource_t *resource =
-        rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic);
-    int code = alter_resource(call, client, resource, topic);
-    if (code == CLI_OK) {
-        rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
-        rd_kafka_AlterConfigs(client, &resource, 1, NULL, queue);
-        rd_kafka_event_t *event = await(queue);
-        code = event ? alter_result(event, topic) : CLI_FAILED;
-        if (event) {
-            rd_kafka_event_destroy(event);
-        }
-        rd_kafka_queue_destroy(queue);
-    }
-    rd_kafka_ConfigResource_destroy(resource);
-    return code;
-}
-
-static bool is_named(const struct cli_call *call, const char *name)
-{
-    const char *text;
-    size_t length = strlen(name);
-    for (uint32_t i = 0; (text = cli_value_at(call, "--config", i)); i++) {
-        if (strncmp(text, name, length) == 0 && text[length] == '=') {
-            return true;
-        }
-    }
-    for (uint32_t i = 0; (text = cli_value_at(call, "--default", i)); i++) {
-        if (strcmp(text, name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Rows of what the call named, as the broker tells it now. */
-static void alter_rows(const struct cli_call *call, rd_kafka_t *client, const char *topic,
-                       json_t *rows)
-{
-    json_t *settings = settings_json(client, topic);
-    size_t index;
-    json_t *entry;
-    json_array_foreach(settings, index, entry)
-    {
-        if (is_named(call, json_string_value(json_object_get(entry, "name")))) {
-            json_object_set_new(entry, "topic", json_string(topic));
-            json_array_append(rows, entry);
-        }
-    }
-    json_decref(settings);
-}
-
 int cli_topic_alter(const struct cli_call *call)
 {
     static const char *const columns[] = {"topic", "name", "value", "source", NULL};
-    const char *text = NULL;
     bool json;
     int code;
-    for (uint32_t i = 0; (text = cli_value_at(call, "--config", i)); i++) {
-        const char *equals = strchr(text, '=');
-        if (!equals || equals == text || equals - text >= CLIENT_TEXT_BYTES) {
-            return cli_fail(CLI_USAGE, "option --config needs KEY=VALUE, not \"%s\"", text);
-        }
-    }
-    if (!cli_value(call, "--config", NULL) && !cli_value(call, "--default", NULL)) {
-        return cli_fail(CLI_USAGE, "give --config KEY=VALUE or --default KEY");
-    }
-    if (cli_wants_json(call, &json) < 0) {
+    if (settings_check_call(call) != CLI_OK || cli_wants_json(call, &json) < 0) {
         return CLI_USAGE;
     }
     rd_kafka_t *client = client_open(call, RD_KAFKA_PRODUCER, NULL, &code);
@@ -513,11 +323,9 @@ int cli_topic_alter(const struct cli_call *call)
     }
     json_t *rows = json_array();
     for (uint32_t i = 0; i < call->operands_count; i++) {
-        int one = alter_one(call, client, call->operands[i]);
+        int one =
+            settings_alter(call, client, RD_KAFKA_RESOURCE_TOPIC, call->operands[i], "topic", rows);
         code = one == CLI_OK ? code : one;
-        if (one == CLI_OK) {
-            alter_rows(call, client, call->operands[i], rows);
-        }
     }
     if (json) {
         table_json(rows);
@@ -580,7 +388,7 @@ static int trim(rd_kafka_t *client, const rd_kafka_topic_partition_list_t *list,
     rd_kafka_DeleteRecords_t *records = rd_kafka_DeleteRecords_new(list);
     rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
     rd_kafka_DeleteRecords(client, &records, 1, NULL, queue);
-    rd_kafka_event_t *event = await(queue);
+    rd_kafka_event_t *event = client_await(queue);
     int code = CLI_FAILED;
     if (event) {
         code = trim_rows(

@@ -179,6 +179,32 @@ def check_command(broker, group, topic, count):
         assert broker.millrace("group", *words, check=False) == "", words
 
 
+def check_consume(broker, count):
+    """millrace consume --group: members share the topic, and the next one goes on where they committed."""
+    topic = group = "consume-in-group"
+    command = [os.path.join(broker.build, "millrace"), "consume", "-b", broker.address("LOCAL"), "-t", topic,
+               "--group", group]
+
+    def lag():
+        rows = json.loads(broker.millrace("group", "describe", group, "-o", "json"))[0]["offsets"]
+        return sum(row["lag"] for row in rows)
+
+    broker.millrace("topic", "create", topic, "-p", str(PARTITIONS))
+    first = produce(broker, topic, 0, count)
+    assert sorted(run(*command, "-e", "--no-commit").split()) == sorted(first)
+    members = [subprocess.Popen([*command, "-e"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+               for _ in range(2)]
+    got = [finish(member, "millrace") for member in members]
+    assert sorted(got[0] + got[1]) == sorted(first), f"{len(got[0])} and {len(got[1])} of {count}"
+    assert lag() == 0
+    second = produce(broker, topic, count, count)
+    part = run(*command, "-c", "7").split()
+    assert len(part) == 7 and set(part) <= set(second) and lag() == count - 7, (part, lag())
+    rest = run(*command, "-e", "-f", "%s\\n").split()
+    assert sorted(part + rest) == sorted(second), f"{len(rest)} after {len(part)}"
+    print(f"millrace consume --group: {len(got[0])} and {len(got[1])} of {count}, then 7 and {len(rest)}")
+
+
 def check_in_use(broker):
     """A group with members is not deleted."""
     topic = "in-use"
@@ -246,6 +272,7 @@ def main():
         if not only:
             check_tool(broker, "group-of-kcat-local", "kcat-local", 2 * count)
             check_command(broker, "group-of-kcat-nic", "kcat-nic", 2 * count)
+            check_consume(broker, count)
             check_in_use(broker)
             check_dump(broker)
         status = broker.status()["control"]

@@ -115,6 +115,37 @@ static void test_keys_are_split_and_shown(void **state)
     assert_non_null(strstr(output, "\"key\":\"a\",\"value\":\"b\""));
 }
 
+/* What consume wrote, produce reads: keys and values of any bytes, null and empty ones, headers. */
+static void test_format_round_trip(void **state)
+{
+    const struct rig *rig = *state;
+    char first[TEXT_BYTES];
+    char second[TEXT_BYTES];
+    static const char records[] = "0,4:k\ney|3:a\nb\n0,-1:|0:\n0,0:|-1:\n";
+    rd_kafka_mock_topic_create(rig->cluster, "trip", 1, 1);
+    rd_kafka_mock_topic_create(rig->cluster, "back", 1, 1);
+    assert_int_equal(run(rig, "produce -t trip -f %p,%K:%k|%S:%s", records, first), 0);
+    assert_int_equal(run(rig, "consume -t trip -e -f %p,%K:%k|%S:%s\\n", "", first), 0);
+    assert_int_equal(run(rig, "produce -t back -f %p,%K:%k|%S:%s\\n", first, second), 0);
+    assert_int_equal(run(rig, "consume -t back -e -f %p,%K:%k|%S:%s\\n", "", second), 0);
+    assert_string_equal(first, second);
+    assert_string_equal(first, records);
+}
+
+static void test_headers_keys_and_nulls_of_every_record(void **state)
+{
+    const struct rig *rig = *state;
+    char output[TEXT_BYTES];
+    rd_kafka_mock_topic_create(rig->cluster, "all", 1, 1);
+    assert_int_equal(run(rig, "produce -t all -H a=1 -H b=x=y -k key -Z", "one\n\n", output), 0);
+    assert_int_equal(run(rig, "consume -t all -e -f %h|%k|%S\\n", "", output), 0);
+    assert_string_equal(output, "a=1,b=x=y|key|3\na=1,b=x=y|key|-1\n");
+    assert_int_equal(run(rig, "produce -t all -f %h;%s\\n -H a=1", "c=2;two\n", output), 0);
+    assert_int_equal(run(rig, "consume -t all -o 2 -c 1 -J", "", output), 0);
+    assert_non_null(strstr(output, "\"headers\":[{\"name\":\"a\",\"value\":\"1\"},"
+                                   "{\"name\":\"c\",\"value\":\"2\"}]"));
+}
+
 /* ret: exit code; what was said on standard error. */
 static int produce_to_nobody(char said[TEXT_BYTES])
 {
@@ -157,7 +188,14 @@ static void test_wrong_use_and_wrong_partition(void **state)
     assert_int_equal(run(rig, "consume -t wrong -p 2 -e", "", output), CLI_FAILED);
     assert_int_equal(run(rig, "consume -t wrong -o middle", "", output), CLI_USAGE);
     assert_int_equal(run(rig, "consume -t wrong -f %x", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "consume -t wrong --no-commit", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "consume -t wrong --group g -p 0", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "consume -t wrong --group g -o 5", "", output), CLI_USAGE);
     assert_int_equal(run(rig, "produce", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "produce -t wrong -f %k%s", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "produce -t wrong -K : -f %s", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "produce -t wrong -H a", "", output), CLI_USAGE);
+    assert_int_equal(run(rig, "produce -t wrong -f %k:%s\\n", "ab\n", output), CLI_FAILED);
     assert_int_equal(run(rig, "produce -t wrong -z rar", "", output), CLI_USAGE);
     assert_int_equal(run(rig, "produce -t wrong --timeout 0", "", output), CLI_USAGE);
     assert_int_equal(run(rig, "produce -t wrong -X nonsense=1", "", output), CLI_USAGE);
@@ -171,6 +209,8 @@ int main(void)
         cmocka_unit_test(test_consume_gives_what_was_produced),
         cmocka_unit_test(test_produce_dead_broker_says_so_and_ends),
         cmocka_unit_test(test_keys_are_split_and_shown),
+        cmocka_unit_test(test_format_round_trip),
+        cmocka_unit_test(test_headers_keys_and_nulls_of_every_record),
         cmocka_unit_test(test_wrong_use_and_wrong_partition),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
