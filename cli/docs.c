@@ -9,6 +9,8 @@
 #include "cli/doctor.h"
 #include "config/config.h"
 
+#define DYNAMIC_TEXT " Can be altered while the broker runs."
+
 static const char *const type_names[] = {
     [MILL_CONFIG_BOOL] = "boolean",  [MILL_CONFIG_INT] = "int",
     [MILL_CONFIG_SHORT] = "short",   [MILL_CONFIG_LONG] = "long",
@@ -72,10 +74,11 @@ static void keys_of(enum mill_config_scope scope, bool in_use)
         values_text(info->type, info->min, info->max, info->choices, info->unit, values,
                     sizeof(values));
         bool broker = info->broker_key < MILL_KEY_COUNT;
-        snprintf(help, sizeof(help), "%s%s%s%s%s%s", info->help, info->alias ? " Also: " : "",
+        snprintf(help, sizeof(help), "%s%s%s%s%s%s%s", info->help, info->alias ? " Also: " : "",
                  info->alias ? info->alias : "", broker ? " Broker-wide: " : "",
                  broker ? mill_key_info(info->broker_key)->name : "",
-                 info->in_use || scope == MILL_SCOPE_BROKER ? "" : " No effect yet.");
+                 info->in_use || scope == MILL_SCOPE_BROKER ? "" : " No effect yet.",
+                 mill_key_is_dynamic((enum mill_key)i) ? DYNAMIC_TEXT : "");
         row(info->name, values, info->default_text, help);
     }
 }
@@ -183,12 +186,15 @@ static void man5_entry(const char *name, const char *values, const char *preset,
 static void man5_keys(enum mill_config_scope scope)
 {
     char values[160];
+    char help[512];
     for (uint32_t i = 0; i < MILL_KEY_COUNT; i++) {
         const struct mill_key_info *info = mill_key_info((enum mill_key)i);
         if (info->scope == scope) {
             values_text(info->type, info->min, info->max, info->choices, info->unit, values,
                         sizeof(values));
-            man5_entry(info->name, values, info->default_text, info->help);
+            snprintf(help, sizeof(help), "%s%s", info->help,
+                     mill_key_is_dynamic((enum mill_key)i) ? DYNAMIC_TEXT : "");
+            man5_entry(info->name, values, info->default_text, help);
         }
     }
 }

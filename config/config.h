@@ -60,7 +60,6 @@ struct mill_key_info {
     const char *choices; /* "on|off", NULL: free; of a number: words beside the range ("auto") */
     const char *help;
     bool in_use; /* false: accepted as Kafka's, does nothing yet (check says so) */
-    bool reloadable;
     enum mill_key
         broker_key; /* topic keys: broker key that gives the default; else MILL_KEY_COUNT */
 };
@@ -94,6 +93,8 @@ struct mill_key_family_info {
 };
 uint32_t mill_key_families(const struct mill_key_family_info **ret_families);
 
+/* Whether a broker key can be altered while the broker runs: for one broker, or for all of them. */
+bool mill_key_is_dynamic(enum mill_key key);
 /* Checks a value's text. ret: 0, -EINVAL (report: reason with range). */
 int mill_key_check(enum mill_key key, const char *text,
                    struct mill_report *report) MILL_WARN_UNUSED;

@@ -24,7 +24,6 @@ static const struct mill_key_info infos[MILL_KEY_COUNT] = {
         .choices = choices_,                                                                       \
         .help = help_,                                                                             \
         .in_use = use_,                                                                            \
-        .reloadable = false,                                                                       \
         .broker_key = MILL_KEY_COUNT,                                                              \
     },
 #define MILL_CONFIG_TOPIC_KEY(id, name_, type_, unit_, default_, min_, max_, choices_, use_,       \
@@ -41,7 +40,6 @@ static const struct mill_key_info infos[MILL_KEY_COUNT] = {
         .choices = choices_,                                                                       \
         .help = help_,                                                                             \
         .in_use = use_,                                                                            \
-        .reloadable = true,                                                                        \
         .broker_key = MILL_KEY_##broker_,                                                          \
     },
 #include "config/keys.def"
@@ -57,6 +55,12 @@ static const struct {
     {MILL_KEY_##key_, {.key = MILL_KEY_##other, .factor = factor_}},
 #include "config/keys.def"
 #undef MILL_CONFIG_SYNONYM
+};
+
+static const bool dynamics[MILL_KEY_COUNT] = {
+#define MILL_CONFIG_DYNAMIC(key_) [MILL_KEY_##key_] = true,
+#include "config/keys.def"
+#undef MILL_CONFIG_DYNAMIC
 };
 
 #define PATTERN_LISTENER "listener.NAME."
@@ -112,6 +116,12 @@ static const char *name_of_scope(const void *arg, uint32_t index)
 const char *mill_key_nearest(enum mill_config_scope scope, const char *name)
 {
     return nearest_name(name, name_of_scope, &scope, 2 * MILL_KEY_COUNT);
+}
+
+bool mill_key_is_dynamic(enum mill_key key)
+{
+    MILL_ASSERT_LT((uint32_t)key, (uint32_t)MILL_KEY_COUNT);
+    return dynamics[key];
 }
 
 int mill_key_check(enum mill_key key, const char *text, struct mill_report *report)

@@ -21,7 +21,7 @@
 
 enum {
     MILL_MAP_MAGIC = 0x4d4c4d50, /* "MLMP" */
-    MILL_MAP_VERSION = 3,
+    MILL_MAP_VERSION = 4,
     MILL_TOPIC_NAME_MAX = 249,
     MILL_MAP_CORES_MAX = 64,
     MILL_MAP_REPLICAS_MAX = 16,
@@ -107,6 +107,16 @@ struct mill_map_broker {
     struct mill_map_endpoint endpoints[MILL_MAP_LISTENERS_MAX];
 };
 
+/* Settings of the broker that the data plane follows while it runs: file, then what clients
+ * altered. */
+struct mill_broker_settings {
+    int64_t connections_max;
+    int64_t producer_expiration_ms;
+    int64_t clean_bytes_per_second; /* of all cores; INT64_MAX: no limit */
+    int64_t clean_backoff_ms;
+    int64_t clean_map_bytes; /* of all cores */
+};
+
 /* Immutable record: the cluster as control knows it. */
 struct mill_map_cluster {
     char cluster_id[MILL_UUID_TEXT_BYTES + 9]; /* terminated */
@@ -114,6 +124,7 @@ struct mill_map_cluster {
     uint32_t brokers_count;
     uint8_t auto_create; /* auto.create.topics.enable */
     uint8_t reserved[7];
+    struct mill_broker_settings settings; /* of the broker that reads this */
     struct mill_map_broker brokers[];
 };
 

@@ -51,7 +51,7 @@ static_assert(offsetof(struct map_header, readers) == 256, "shared layout");
 static_assert(sizeof(struct map_header) == 256 + 128 * MILL_MAP_CORES_MAX, "shared layout");
 static_assert(sizeof(struct mill_map_endpoint) == 328, "shared layout");
 static_assert(sizeof(struct mill_map_broker) == 16 + 328 * MILL_MAP_LISTENERS_MAX, "shared layout");
-static_assert(sizeof(struct mill_map_cluster) == 48, "shared layout");
+static_assert(sizeof(struct mill_map_cluster) == 88, "shared layout");
 
 /* A mapped map. Sizes are taken once, at open, and never read from shared memory again. */
 struct mill_map {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* IncrementalAlterConfigs 0-1 and AlterConfigs 0-2 for topics: what a topic will have is put
- * together here, checked and committed by the controller. AlterConfigs gives the whole set;
- * incremental operations start from what the topic has. Each resource is answered for itself.
- * ref: KIP-339 */
+/* IncrementalAlterConfigs 0-1 and AlterConfigs 0-2 for topics and for the broker: what a topic,
+ * this broker or all brokers (the empty name) will have is put together here, checked and committed
+ * by the controller. AlterConfigs gives the whole set; incremental operations start from what is
+ * there. Each resource is answered for itself. ref: KIP-339, KIP-226 */
 #include <string.h>
 
 #include "control/admin/request.h"
@@ -33,7 +33,8 @@ struct resource {
     struct mill_wstr name;
     struct change *changes;
     uint32_t changes_count;
-    struct mill_alter alter;
+    enum mill_settings_level level; /* of a broker's settings; LEVELS: a topic's */
+    struct mill_alter alter;        /* of a broker's, too, until it is given on */
 };
 
 struct altering {
@@ -118,12 +119,24 @@ static void list_add(char *list, const char *from, const char *other, bool in_ot
     }
 }
 
-/* Elements are added to, or taken from, what holds now: the topic's own list, or the broker's. */
+static const char *kind_of(const struct resource *resource)
+{
+    return resource->level == MILL_SETTINGS_LEVELS ? "topic" : "broker";
+}
+
+static enum mill_key key_of(const struct resource *resource, const char *name)
+{
+    return mill_key_find(
+        resource->level == MILL_SETTINGS_LEVELS ? MILL_SCOPE_TOPIC : MILL_SCOPE_BROKER, name);
+}
+
+/* Elements are added to, or taken from, what holds now: the resource's own list, or what stands
+ * behind it. */
 static const char *list_change(const struct altering *altering, struct resource *resource,
                                enum mill_key key, const struct change *change)
 {
     const char *now = set_find(&resource->alter, change->name);
-    now = now ? now : mill_settings_text(altering->controller->config, NULL, key);
+    now = now ? now : mill_settings_text(&altering->controller->settings, NULL, key);
     now = now ? now : "";
     char *list = mill_pool_take(&altering->request->pool, strlen(now) + strlen(change->value) + 2);
     if (!list) {
@@ -144,7 +157,7 @@ static void change_one(const struct altering *altering, struct resource *resourc
                        const struct change *change)
 {
     struct mill_pool *pool = &altering->request->pool;
-    enum mill_key key = mill_key_find(MILL_SCOPE_TOPIC, change->name);
+    enum mill_key key = key_of(resource, change->name);
     const char *value = change->value;
     if (change->operation == OPERATION_DELETE) {
         set_put(&resource->alter, change->name, NULL);
@@ -152,16 +165,17 @@ static void change_one(const struct altering *altering, struct resource *resourc
     }
     if (!value) {
         refuse(resource, MILL_KERR_INVALID_REQUEST,
-               mill_pool_text(pool, "null is no value for topic setting %s", change->name));
+               mill_pool_text(pool, "null is no value for %s setting %s", kind_of(resource),
+                              change->name));
         return;
     }
     if (change->operation != OPERATION_SET) {
         if (key == MILL_KEY_COUNT || mill_key_info(key)->type != MILL_CONFIG_LIST) {
             refuse(resource, MILL_KERR_INVALID_CONFIG,
                    mill_pool_text(pool,
-                                  "topic setting %s is no list: nothing can be added to it "
+                                  "%s setting %s is no list: nothing can be added to it "
                                   "or taken from it",
-                                  change->name));
+                                  kind_of(resource), change->name));
             return;
         }
         value = list_change(altering, resource, key, change);
@@ -171,11 +185,24 @@ static void change_one(const struct altering *altering, struct resource *resourc
     }
 }
 
-/* Puts together what the topic will have. */
+/* Where incremental changes of a broker's settings start. room: for them and the changes. */
+static void broker_set(const struct altering *altering, const struct resource *resource,
+                       struct mill_alter *alter)
+{
+    char *const *altered = altering->controller->settings.altered[resource->level];
+    for (enum mill_key key = 0; key < MILL_KEY_COUNT; key++) {
+        if (altered[key]) {
+            alter->configs[alter->configs_count++] =
+                (struct mill_meta_config){.name = mill_key_info(key)->name, .value = altered[key]};
+        }
+    }
+}
+
+/* Puts together what the topic or broker will have. */
 static void set_make(const struct altering *altering, struct resource *resource, bool incremental)
 {
     struct mill_alter *alter = &resource->alter;
-    uint32_t kept = incremental ? alter->topic->configs_count : 0;
+    uint32_t kept = !incremental ? 0 : alter->topic ? alter->topic->configs_count : MILL_KEY_COUNT;
     alter->configs =
         mill_pool_take(&altering->request->pool,
                        ((uint64_t)kept + resource->changes_count + 1) * sizeof(*alter->configs));
@@ -183,8 +210,11 @@ static void set_make(const struct altering *altering, struct resource *resource,
         refuse(resource, MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
         return;
     }
-    for (uint32_t i = 0; i < kept; i++) {
+    for (uint32_t i = 0; alter->topic && i < kept; i++) {
         alter->configs[alter->configs_count++] = alter->topic->configs[i];
+    }
+    if (!alter->topic && incremental) {
+        broker_set(altering, resource, alter);
     }
     for (uint32_t i = 0; i < resource->changes_count; i++) {
         const struct change *change = &resource->changes[i];
@@ -192,8 +222,8 @@ static void set_make(const struct altering *altering, struct resource *resource,
             if (strcmp(resource->changes[j].name, change->name) == 0) {
                 refuse(resource, MILL_KERR_INVALID_REQUEST,
                        mill_pool_text(&altering->request->pool,
-                                      "topic setting %s is named twice in this request",
-                                      change->name));
+                                      "%s setting %s is named twice in this request",
+                                      kind_of(resource), change->name));
                 return;
             }
         }
@@ -205,31 +235,45 @@ static void set_make(const struct altering *altering, struct resource *resource,
     }
 }
 
-static void find_topic(const struct altering *altering, struct resource *resource)
+static void find_topic(const struct altering *altering, struct resource *resource, const char *name,
+                       uint32_t length)
 {
-    uint32_t length = 0;
-    const char *name = mill_admin_text(altering->request, &resource->name, &length);
-    const char *fault = name ? mill_topic_name_fault(name, length) : NULL;
-    if (!name) {
-        refuse(resource, MILL_KERR_INVALID_REQUEST, "a resource without name");
-    } else if (resource->type == RESOURCE_BROKER) {
-        refuse(resource, MILL_KERR_INVALID_CONFIG,
-               "settings of the broker are read at its start and cannot be altered while it runs");
-    } else if (resource->type != RESOURCE_TOPIC) {
-        refuse(resource, MILL_KERR_INVALID_REQUEST, "only settings of topics (2) can be altered");
-    } else if (fault) {
+    const char *fault = mill_topic_name_fault(name, length);
+    if (fault) {
         refuse(resource, MILL_KERR_INVALID_TOPIC_EXCEPTION, fault);
-    } else {
-        resource->alter.topic = mill_topics_by_name(&altering->controller->topics, name, length);
-        if (!resource->alter.topic) {
-            refuse(resource, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic");
-        }
+        return;
+    }
+    resource->alter.topic = mill_topics_by_name(&altering->controller->topics, name, length);
+    if (!resource->alter.topic) {
+        refuse(resource, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic");
     }
 }
 
-/* All that name one topic are refused, as Kafka does. */
+static void find_resource(const struct altering *altering, struct resource *resource)
+{
+    uint32_t length = 0;
+    const char *name = mill_admin_text(altering->request, &resource->name, &length);
+    resource->level = MILL_SETTINGS_LEVELS;
+    if (!name) {
+        refuse(resource, MILL_KERR_INVALID_REQUEST, "a resource without name");
+    } else if (resource->type == RESOURCE_TOPIC) {
+        find_topic(altering, resource, name, length);
+    } else if (resource->type != RESOURCE_BROKER) {
+        refuse(resource, MILL_KERR_INVALID_REQUEST,
+               "only settings of topics (2) and brokers (4) can be altered");
+    } else if (length > 0 && !mill_admin_is_broker(altering->controller, name)) {
+        refuse(resource, MILL_KERR_INVALID_REQUEST,
+               mill_pool_text(&altering->request->pool, "this is broker %d, not %s",
+                              altering->controller->node_id, name));
+    } else {
+        resource->level = length > 0 ? MILL_SETTINGS_BROKER : MILL_SETTINGS_CLUSTER;
+    }
+}
+
+/* All that name one topic or broker are refused, as Kafka does. */
 static void refuse_twice(const struct altering *altering)
 {
+    uint32_t named[MILL_SETTINGS_LEVELS] = {0};
     for (int32_t i = 0; i < altering->count; i++) {
         struct mill_topic *topic = altering->resources[i].alter.topic;
         if (topic) {
@@ -240,13 +284,19 @@ static void refuse_twice(const struct altering *altering)
         struct mill_topic *topic = altering->resources[i].alter.topic;
         if (topic) {
             topic->named++;
+        } else if (altering->resources[i].level < MILL_SETTINGS_LEVELS) {
+            named[altering->resources[i].level]++;
         }
     }
     for (int32_t i = 0; i < altering->count; i++) {
-        const struct mill_topic *topic = altering->resources[i].alter.topic;
-        if (topic && topic->named > 1) {
-            refuse(&altering->resources[i], MILL_KERR_INVALID_REQUEST,
-                   "the topic is named twice in this request");
+        struct resource *resource = &altering->resources[i];
+        const struct mill_topic *topic = resource->alter.topic;
+        bool twice = topic ? topic->named > 1
+                           : resource->level < MILL_SETTINGS_LEVELS && named[resource->level] > 1;
+        if (twice) {
+            refuse(resource, MILL_KERR_INVALID_REQUEST,
+                   mill_pool_text(&altering->request->pool, "the %s is named twice in this request",
+                                  kind_of(resource)));
         }
     }
 }
@@ -286,7 +336,20 @@ static int encode_incremental(struct mill_writer *to, int16_t version, const voi
     return mill_incremental_alter_configs_response_encode(to, version, message);
 }
 
-/* Alters everything that is not refused, in one commit. ret: false out of memory. */
+static void alter_broker(const struct altering *altering, struct resource *resource,
+                         bool validate_only)
+{
+    struct mill_alter_broker item = {.level = resource->level,
+                                     .configs = resource->alter.configs,
+                                     .configs_count = resource->alter.configs_count};
+    mill_controller_alter_broker(altering->controller, &item, validate_only,
+                                 &altering->request->pool);
+    resource->alter.error = item.error;
+    resource->alter.message = item.message;
+}
+
+/* Alters everything that is not refused: all topics in one commit, and each broker level. ret:
+ * false out of memory. */
 static bool alter_all(const struct altering *altering, bool incremental, bool validate_only)
 {
     struct mill_alter **alters =
@@ -296,7 +359,7 @@ static bool alter_all(const struct altering *altering, bool incremental, bool va
         return false;
     }
     for (int32_t i = 0; i < altering->count; i++) {
-        find_topic(altering, &altering->resources[i]);
+        find_resource(altering, &altering->resources[i]);
     }
     refuse_twice(altering);
     for (int32_t i = 0; i < altering->count; i++) {
@@ -304,7 +367,11 @@ static bool alter_all(const struct altering *altering, bool incremental, bool va
         if (resource->alter.error == 0) {
             set_make(altering, resource, incremental);
         }
-        alters[count++] = &resource->alter;
+        if (resource->level == MILL_SETTINGS_LEVELS) {
+            alters[count++] = &resource->alter;
+        } else if (resource->alter.error == 0) {
+            alter_broker(altering, resource, validate_only);
+        }
     }
     mill_controller_alter(altering->controller, alters, count, validate_only,
                           &altering->request->pool);
@@ -334,7 +401,7 @@ static struct resource *resource_begin(struct altering *altering, int8_t type,
     resource->type = type;
     resource->name = name;
     if (configs_count > (int32_t)CONFIGS_MAX) {
-        refuse(resource, MILL_KERR_INVALID_REQUEST, "too many settings of one topic");
+        refuse(resource, MILL_KERR_INVALID_REQUEST, "too many settings of one resource");
         return resource;
     }
     resource->changes = mill_pool_take(

@@ -253,7 +253,7 @@ struct answer {
 
 /* One topic's settings while the answer is written. */
 struct configs {
-    const struct mill_config *config;
+    const struct mill_settings *settings;
     const struct mill_topic *topic;
 };
 
@@ -273,8 +273,8 @@ static void get_config(const void *context, int32_t index, void *element)
     struct mill_create_topics_response_topics_configs *to = element;
     enum mill_key key = first_topic_key() + (enum mill_key)index;
     to->name = mill_wstr_of(mill_key_info(key)->name);
-    to->value = mill_wstr_of(mill_settings_text(configs->config, configs->topic, key));
-    to->config_source = mill_settings_source(configs->config, configs->topic, key);
+    to->value = mill_wstr_of(mill_settings_text(configs->settings, configs->topic, key));
+    to->config_source = mill_settings_source(configs->settings, configs->topic, key);
 }
 
 static void get_topic(const void *context, int32_t index, void *element)
@@ -296,7 +296,8 @@ static void get_topic(const void *context, int32_t index, void *element)
     to->replication_factor = item->topic->record->partitions[0].replicas_count;
     struct configs *configs = mill_pool_take(&answer->request->pool, sizeof(*configs));
     if (configs) {
-        *configs = (struct configs){.config = answer->controller->config, .topic = item->topic};
+        *configs =
+            (struct configs){.settings = &answer->controller->settings, .topic = item->topic};
         to->configs = (struct mill_warray){
             .count = (int32_t)(MILL_KEY_COUNT - first_topic_key()),
             .get = get_config,

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* DescribeConfigs 1-4: every key of a topic or of the broker from the configuration's table, with
  * its source and where else it could come from. Values of passwords are never told. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "control/admin/request.h"
-#include "ipc/nodes.h"
 #include "protocol/errors.h"
 
 enum {
     RESOURCE_TOPIC = 2,
     RESOURCE_BROKER = 4,
     SOURCE_TOPIC = 1,
+    SOURCE_BROKER = 2,  /* altered for this broker */
+    SOURCE_CLUSTER = 3, /* altered for all brokers */
     SOURCE_STATIC = 4,
     SOURCE_DEFAULT = 5,
-    SYNONYMS_MAX = 3 + MILL_CONFIG_SYNONYMS_MAX,
+    SYNONYMS_MAX = 5 + 2 * MILL_CONFIG_SYNONYMS_MAX,
 };
 
 struct synonym {
@@ -27,8 +27,9 @@ struct resource {
     struct mill_describe_configs_request_resources in;
     int16_t error;
     const char *message;
-    const struct mill_topic *topic; /* NULL: the broker */
-    uint16_t *keys;                 /* enum mill_key of those to be listed */
+    const struct mill_topic *topic; /* NULL: the broker, or all brokers */
+    bool all_brokers;
+    uint16_t *keys; /* enum mill_key of those to be listed */
     int32_t keys_count;
 };
 
@@ -41,6 +42,7 @@ struct current {
 
 struct answer {
     const struct mill_config *config;
+    const struct mill_settings *settings;
     struct resource *resources;
     int32_t resources_count;
     bool synonyms;
@@ -82,7 +84,20 @@ static void add_synonym(struct current *current, const char *name, const char *v
     }
 }
 
-/* In the order in which they would give the value: topic, file (and its other units), default. */
+/* What was altered while the broker ran, of this broker before that of all. */
+static void add_altered(const struct answer *answer, enum mill_key broker)
+{
+    static const int8_t sources[MILL_SETTINGS_LEVELS] = {SOURCE_BROKER, SOURCE_CLUSTER};
+    for (uint32_t level = 0; level < MILL_SETTINGS_LEVELS; level++) {
+        if (answer->settings->altered[level][broker]) {
+            add_synonym(answer->current, mill_key_info(broker)->name,
+                        answer->settings->altered[level][broker], sources[level]);
+        }
+    }
+}
+
+/* In the order in which they would give the value: topic, altered, file (and its other units),
+ * default. */
 static void find_synonyms(const struct answer *answer, enum mill_key key)
 {
     struct current *current = answer->current;
@@ -97,6 +112,7 @@ static void find_synonyms(const struct answer *answer, enum mill_key key)
     }
     if (broker != MILL_KEY_COUNT) {
         uint32_t count = mill_key_synonyms(broker, others);
+        add_altered(answer, broker);
         if (mill_config_is_set(answer->config, broker)) {
             add_synonym(current, mill_key_info(broker)->name,
                         secret ? NULL : mill_config_text(answer->config, broker), SOURCE_STATIC);
@@ -111,6 +127,13 @@ static void find_synonyms(const struct answer *answer, enum mill_key key)
     }
     if (info->default_text) {
         add_synonym(current, info->name, info->default_text, SOURCE_DEFAULT);
+    }
+    uint32_t units = broker != MILL_KEY_COUNT ? mill_key_synonyms(broker, others) : 0;
+    for (uint32_t i = 0; i < units; i++) {
+        info = mill_key_info(others[i].key);
+        if (info->default_text) {
+            add_synonym(current, info->name, info->default_text, SOURCE_DEFAULT);
+        }
     }
 }
 
@@ -143,24 +166,28 @@ static void get_key(const void *context, int32_t index, void *element)
     answer->current->topic = resource->topic;
     to->name = mill_wstr_of(info->name);
     to->is_sensitive = info->type == MILL_CONFIG_PASSWORD;
-    to->value = to->is_sensitive
-                    ? mill_wstr_of(NULL)
-                    : mill_wstr_of(mill_settings_text(answer->config, resource->topic, key));
-    if (resource->topic) {
-        to->config_source = mill_settings_source(answer->config, resource->topic, key);
+    const char *value = resource->all_brokers
+                            ? answer->settings->altered[MILL_SETTINGS_CLUSTER][key]
+                            : mill_settings_text(answer->settings, resource->topic, key);
+    to->value = mill_wstr_of(to->is_sensitive ? NULL : value);
+    to->config_source = resource->all_brokers
+                            ? SOURCE_CLUSTER
+                            : mill_settings_source(answer->settings, resource->topic, key);
 #ifdef MILL_MUTANT_CONTROL_CONFIG_UNSET
-        to->config_source = SOURCE_DEFAULT;
+    to->config_source = resource->topic ? SOURCE_DEFAULT : to->config_source;
 #endif
-    } else {
-        to->config_source =
-            mill_config_is_set(answer->config, key) ? SOURCE_STATIC : SOURCE_DEFAULT;
-        to->read_only = true; /* nothing of the broker can be altered by a client yet */
-    }
+    to->read_only = !resource->topic && !mill_key_is_dynamic(key);
     to->config_type = wire_type(info->type);
     to->documentation = mill_wstr_of(answer->documentation ? info->help : NULL);
     to->synonyms = (struct mill_warray){.count = 0};
-    if (answer->synonyms) {
+    if (answer->synonyms && resource->all_brokers) {
+        answer->current->synonyms_count = 0;
+        add_synonym(answer->current, info->name,
+                    answer->settings->altered[MILL_SETTINGS_CLUSTER][key], SOURCE_CLUSTER);
+    } else if (answer->synonyms) {
         find_synonyms(answer, key);
+    }
+    if (answer->synonyms) {
         to->synonyms = (struct mill_warray){
             .count = answer->current->synonyms_count, .get = get_synonym, .context = answer};
     }
@@ -199,7 +226,7 @@ static void refuse(struct resource *resource, int16_t error, const char *message
     resource->message = message;
 }
 
-/* Finds what is described. ret: false when refused, or when there is nothing to list. */
+/* Finds what is described. ret: false when refused. */
 static bool find_resource(struct mill_controller *controller, struct mill_admin_request *request,
                           struct resource *resource)
 {
@@ -222,18 +249,12 @@ static bool find_resource(struct mill_controller *controller, struct mill_admin_
         return resource->topic != NULL;
     }
     if (resource->in.resource_type == RESOURCE_BROKER) {
-        char *end = NULL;
-        long long id = strtoll(name, &end, 10);
-        if (length == 0) {
-            return false; /* dynamic defaults of all brokers: there are none */
-        }
-        uint32_t cores = mill_config_core_endpoints(controller->config);
-        /* With core endpoints each core is a node to clients; all have the broker's settings. */
-        if (*end != '\0' || id > INT32_MAX || id < 0 ||
-            !mill_node_is((int32_t)id, controller->node_id, cores)) {
+        resource->all_brokers = length == 0;
+        if (!resource->all_brokers && !mill_admin_is_broker(controller, name)) {
             refuse(resource, MILL_KERR_INVALID_REQUEST,
                    mill_pool_text(&request->pool, "this is broker %d with %u nodes, not %s",
-                                  controller->node_id, cores, name));
+                                  controller->node_id,
+                                  mill_config_core_endpoints(controller->config), name));
             return false;
         }
         return true;
@@ -242,8 +263,10 @@ static bool find_resource(struct mill_controller *controller, struct mill_admin_
     return false;
 }
 
-/* Which keys to list: all of the scope, or those asked for; unknown ones are left out. */
-static bool find_keys(struct mill_admin_request *request, struct resource *resource)
+/* Which keys to list: all of the scope, or those asked for; unknown ones are left out. Of all
+ * brokers those that were altered for all. */
+static bool find_keys(const struct mill_controller *controller, struct mill_admin_request *request,
+                      struct resource *resource)
 {
     enum mill_config_scope scope = resource->topic ? MILL_SCOPE_TOPIC : MILL_SCOPE_BROKER;
     resource->keys = mill_pool_take(&request->pool, MILL_KEY_COUNT * sizeof(*resource->keys));
@@ -263,7 +286,9 @@ static bool find_keys(struct mill_admin_request *request, struct resource *resou
         }
     }
     for (enum mill_key key = 0; key < MILL_KEY_COUNT; key++) {
-        if (mill_key_info(key)->scope == scope &&
+        bool there = !resource->all_brokers ||
+                     controller->settings.altered[MILL_SETTINGS_CLUSTER][key] != NULL;
+        if (mill_key_info(key)->scope == scope && there &&
             (resource->in.configuration_keys.count < 0 || wanted[key])) {
             resource->keys[resource->keys_count++] = (uint16_t)key;
         }
@@ -277,7 +302,8 @@ void mill_describe_configs(struct mill_controller *controller, struct mill_admin
     struct mill_describe_configs_request in;
     struct mill_describe_configs_response out;
     struct current current = {0};
-    struct answer answer = {.config = controller->config, .current = &current};
+    struct answer answer = {
+        .config = controller->config, .settings = &controller->settings, .current = &current};
     int16_t version = request->header.api_version;
     if (mill_describe_configs_request_decode(at, version, &in) < 0 ||
         in.resources.count > MILL_ADMIN_ELEMENTS_MAX) {
@@ -294,7 +320,8 @@ void mill_describe_configs(struct mill_controller *controller, struct mill_admin
             break;
         }
         answer.resources_count++;
-        if (find_resource(controller, request, resource) && !find_keys(request, resource)) {
+        if (find_resource(controller, request, resource) &&
+            !find_keys(controller, request, resource)) {
             refuse(resource, MILL_KERR_INVALID_REQUEST, "too many resources in one request");
         }
     }

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "control/group/groups.h"
 #include "control/txn/api.h"
+#include "ipc/nodes.h"
 
 enum {
     ANSWER_BYTES_FIRST = 16 << 10,
@@ -49,6 +50,15 @@ void mill_admin_answer(struct mill_admin_request *request, mill_admin_encode enc
             return;
         }
     }
+}
+
+bool mill_admin_is_broker(const struct mill_controller *controller, const char *name)
+{
+    char *end = NULL;
+    long long id = strtoll(name, &end, 10);
+    return end != name && *end == '\0' && id >= 0 && id <= INT32_MAX &&
+           mill_node_is((int32_t)id, controller->node_id,
+                        mill_config_core_endpoints(controller->config));
 }
 
 char *mill_admin_text(struct mill_admin_request *request, const struct mill_wstr *text,

@@ -68,6 +68,10 @@ void mill_admin_close(struct mill_admin_request *request);
 char *mill_admin_text(struct mill_admin_request *request, const struct mill_wstr *text,
                       uint32_t *ret_length);
 
+/* Whether a resource's name is this broker. With core endpoints each core is a node to clients; all
+ * have the broker's settings. */
+bool mill_admin_is_broker(const struct mill_controller *controller, const char *name);
+
 /* Replicas of one partition as a client assigns them. ret: NULL, or what is wrong. */
 const char *mill_admin_replicas(const struct mill_controller *controller, struct mill_warray *ids,
                                 struct mill_map_partition *ret);

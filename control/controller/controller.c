@@ -17,8 +17,7 @@ enum {
     STRAYS_TOLD = 8,
 };
 
-/* The error a client is told when the store failed. */
-static int16_t store_failure(struct mill_controller *controller, int rc)
+int16_t mill_controller_store_failure(struct mill_controller *controller, int rc)
 {
     controller->counters.store_failed++;
     mill_log_line(MILL_LEVEL_ERROR, "control.store-failed", "%s", controller->report.text);
@@ -36,6 +35,7 @@ int mill_controller_open(struct mill_controller *controller, const struct mill_c
 {
     *controller = (struct mill_controller){
         .config = config,
+        .settings = {.config = config},
         .meta = *meta,
         .map = map,
         .random = random,
@@ -57,6 +57,7 @@ int mill_controller_open(struct mill_controller *controller, const struct mill_c
 
 void mill_controller_close(struct mill_controller *controller)
 {
+    mill_settings_clear(&controller->settings);
     mill_topics_clear(&controller->topics);
     mill_map_writer_close(controller->writer);
     controller->writer = NULL;
@@ -80,7 +81,7 @@ static int load_topic(void *context, const struct mill_meta_topic *kept)
             return rc;
         }
     }
-    mill_settings_resolve(controller->config, topic);
+    mill_settings_resolve(&controller->settings, topic);
     mill_topics_link(&controller->topics, topic);
     return 0;
 }
@@ -105,6 +106,9 @@ int mill_controller_load(struct mill_controller *controller, struct mill_report 
     int rc = calls->broker(store, controller->node_id, report);
     if (rc == 0) {
         rc = calls->cluster_id(store, &fresh, &controller->cluster_id, report);
+    }
+    if (rc == 0) {
+        rc = mill_controller_load_broker(controller, report);
     }
     if (rc == 0) {
         rc = calls->load(store, load_topic, controller, report);
@@ -176,6 +180,7 @@ static int publish_cluster(struct mill_controller *controller, struct mill_repor
     cluster->controller_id = controller->node_id;
     cluster->brokers_count = 1;
     cluster->auto_create = mill_config_bool(controller->config, MILL_KEY_AUTO_CREATE_TOPICS_ENABLE);
+    mill_settings_broker(&controller->settings, &cluster->settings);
     struct mill_map_broker *broker = &cluster->brokers[0];
     broker->node_id = controller->node_id;
     broker->cores_count = mill_config_core_endpoints(controller->config);
@@ -318,7 +323,7 @@ static int configs_set(const struct mill_controller *controller, struct mill_top
             return mill_fail(report, -ENOMEM, "out of memory");
         }
     }
-    mill_settings_resolve(controller->config, topic);
+    mill_settings_resolve(&controller->settings, topic);
     const struct mill_topic_settings *settings = &topic->record->settings;
 #ifndef MILL_MUTANT_CONTROL_LAGS_CROSS
     if (settings->min_compaction_lag_ms > settings->max_compaction_lag_ms) {
@@ -466,7 +471,7 @@ static void publish_created(struct mill_controller *controller, struct mill_crea
                                               &controller->report);
     if (rc < 0) {
         /* It stays in the store and is served once the map has room: say what is known. */
-        refuse(item, store_failure(controller, rc), "the partition map is full");
+        refuse(item, mill_controller_store_failure(controller, rc), "the partition map is full");
     }
 }
 
@@ -493,7 +498,7 @@ void mill_controller_create(struct mill_controller *controller, struct mill_crea
     }
     int rc = controller->meta.calls->add_topics(controller->meta.store, kept, kept_count,
                                                 &controller->report);
-    int16_t error = rc < 0 ? store_failure(controller, rc) : 0;
+    int16_t error = rc < 0 ? mill_controller_store_failure(controller, rc) : 0;
     for (uint32_t i = 0; i < items_count; i++) {
         if (items[i].error != 0) {
             continue;
@@ -622,7 +627,7 @@ void mill_controller_grow(struct mill_controller *controller, struct mill_grow *
     int rc = is_stored ? controller->meta.calls->add_partitions(controller->meta.store, kept,
                                                                 kept_count, &controller->report)
                        : 0;
-    int16_t error = rc < 0 ? store_failure(controller, rc) : 0;
+    int16_t error = rc < 0 ? mill_controller_store_failure(controller, rc) : 0;
     for (uint32_t i = 0; i < items_count; i++) {
         if (items[i].error != 0) {
             continue;
@@ -697,7 +702,7 @@ void mill_controller_alter(struct mill_controller *controller, struct mill_alter
                  ? 0
                  : controller->meta.calls->set_configs(controller->meta.store, kept, kept_count,
                                                        &controller->report);
-    int16_t error = rc < 0 ? store_failure(controller, rc) : 0;
+    int16_t error = rc < 0 ? mill_controller_store_failure(controller, rc) : 0;
     for (uint32_t i = 0; i < items_count; i++) {
         if (items[i]->error != 0) {
             continue;
@@ -709,6 +714,20 @@ void mill_controller_alter(struct mill_controller *controller, struct mill_alter
             publish_altered(controller, items[i]->topic, nexts[i]);
         }
         mill_topic_free(nexts[i]);
+    }
+}
+
+void mill_controller_republish(struct mill_controller *controller)
+{
+    struct mill_report report = {0};
+    for (struct mill_topic *topic = controller->topics.first; topic; topic = topic->next) {
+        mill_settings_resolve(&controller->settings, topic);
+    }
+    int rc = publish_cluster(controller, &report);
+    rc = rc < 0 ? rc : publish_topics(controller, false, &report);
+    if (rc < 0) {
+        controller->counters.map_full++;
+        controller->unpublished = true; /* mill_controller_sweep tries again */
     }
 }
 
@@ -729,7 +748,7 @@ int16_t mill_controller_delete(struct mill_controller *controller, struct mill_t
                                                    &controller->report);
     free(ids);
     if (rc < 0) {
-        return store_failure(controller, rc);
+        return mill_controller_store_failure(controller, rc);
     }
     for (uint32_t i = 0; i < topics_count; i++) {
         topics[i]->record->flags |= MILL_TOPIC_DELETING;
@@ -805,7 +824,8 @@ static void publish_waiting(struct mill_controller *controller)
 {
     struct mill_report report = {0};
     if (controller->unpublished) {
-        int rc = publish_topics(controller, false, &report);
+        int rc = publish_cluster(controller, &report);
+        rc = rc < 0 ? rc : publish_topics(controller, false, &report);
         controller->counters.map_full += rc < 0 ? 1 : 0;
         controller->unpublished = rc < 0;
     }
@@ -832,7 +852,7 @@ uint32_t mill_controller_sweep(struct mill_controller *controller)
         int rc = controller->meta.calls->remove_topic(controller->meta.store, &topic->record->id,
                                                       &controller->report);
         if (rc < 0) {
-            store_failure(controller, rc);
+            mill_controller_store_failure(controller, rc);
             break; /* stays flagged; tried again with the next event or second */
         }
         rc = mill_map_remove_topic(controller->writer, &topic->record->id);
@@ -853,7 +873,7 @@ int mill_controller_take_ids(struct mill_controller *controller, int64_t *ret_fi
     int rc = controller->meta.calls->take_ids(controller->meta.store, MILL_CONTROL_ID_BLOCK,
                                               ret_first, &controller->report);
     if (rc < 0) {
-        store_failure(controller, rc);
+        mill_controller_store_failure(controller, rc);
     } else {
         controller->counters.id_blocks++;
     }

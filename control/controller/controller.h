@@ -28,8 +28,22 @@ struct mill_controller_counters {
 /* Random bytes: getrandom in the program, a seed in tests. */
 typedef void (*mill_control_random)(void *context, void *ret_bytes, size_t size_bytes);
 
+/* Where an altered setting of the broker stands; the first that has it counts. */
+enum mill_settings_level {
+    MILL_SETTINGS_BROKER,  /* this broker's own */
+    MILL_SETTINGS_CLUSTER, /* of every broker without one of its own */
+    MILL_SETTINGS_LEVELS,
+};
+
+/* What holds where a topic has nothing of its own: altered settings, then the configuration. */
+struct mill_settings {
+    const struct mill_config *config;
+    char *altered[MILL_SETTINGS_LEVELS][MILL_KEY_COUNT]; /* broker keys; NULL: none */
+};
+
 struct mill_controller {
     const struct mill_config *config;
+    struct mill_settings settings;
     struct mill_meta meta;
     struct mill_map *map;
     struct mill_map_writer *writer;
@@ -123,6 +137,9 @@ void mill_controller_grow(struct mill_controller *controller, struct mill_grow *
 int16_t mill_controller_delete(struct mill_controller *controller, struct mill_topic **topics,
                                uint32_t topics_count);
 
+/* The error a client is told when the store failed; counted and told. */
+int16_t mill_controller_store_failure(struct mill_controller *controller, int rc);
+
 /* A core said something of a partition. ret: true when it changed something. */
 bool mill_controller_note(struct mill_controller *controller,
                           const struct mill_event_partition *event);
@@ -140,16 +157,45 @@ uint32_t mill_controller_sweep(struct mill_controller *controller);
 int mill_controller_take_ids(struct mill_controller *controller,
                              int64_t *ret_first) MILL_WARN_UNUSED;
 
+/* One broker's altered settings, or those of all. In: the upper part; what it will have, all of it.
+ * Out: the rest. */
+struct mill_alter_broker {
+    enum mill_settings_level level;
+    const struct mill_meta_config *configs;
+    uint32_t configs_count;
+
+    int16_t error; /* enum mill_kerr; may be set before: then nothing is done */
+    const char *message;
+};
+
+/* Checks and, unless validate_only, commits; topics and cores follow at once (alter_broker.c). */
+void mill_controller_alter_broker(struct mill_controller *controller,
+                                  struct mill_alter_broker *item, bool validate_only,
+                                  struct mill_pool *pool);
+/* Reads what was altered; before the topics. ret: 0, or the store's error. */
+int mill_controller_load_broker(struct mill_controller *controller,
+                                struct mill_report *report) MILL_WARN_UNUSED;
+/* Resolves every topic's settings anew and publishes what has changed, and the broker's own. */
+void mill_controller_republish(struct mill_controller *controller);
+
 /* --- settings (settings.c) ------------------------------------------------------------------- */
 
-/* Value of a topic key: the topic's own, or what the broker gives; NULL when there is none. */
-const char *mill_settings_text(const struct mill_config *config, const struct mill_topic *topic,
+/* Value of a topic or broker key: the topic's own, or what the broker gives; NULL when there is
+ * none. */
+const char *mill_settings_text(const struct mill_settings *settings, const struct mill_topic *topic,
                                enum mill_key key);
-/* config_source of DescribeConfigs: 1 topic, 4 static broker, 5 default. */
-int8_t mill_settings_source(const struct mill_config *config, const struct mill_topic *topic,
+/* config_source of DescribeConfigs: 1 topic, 2 altered for this broker, 3 altered for all, 4 file,
+ * 5 default. */
+int8_t mill_settings_source(const struct mill_settings *settings, const struct mill_topic *topic,
                             enum mill_key key);
 /* Fills record->settings. */
-void mill_settings_resolve(const struct mill_config *config, struct mill_topic *topic);
+void mill_settings_resolve(const struct mill_settings *settings, struct mill_topic *topic);
+/* Those of the broker that the data plane follows. */
+void mill_settings_broker(const struct mill_settings *settings, struct mill_broker_settings *ret);
+/* Sets or, with NULL, takes away. ret: 0, -ENOMEM. */
+int mill_settings_put(struct mill_settings *settings, enum mill_settings_level level,
+                      enum mill_key key, const char *value) MILL_WARN_UNUSED;
+void mill_settings_clear(struct mill_settings *settings);
 
 /* Topics that control writes itself, whoever makes them. */
 bool mill_topic_is_internal(const char *name, uint32_t length);

@@ -1,21 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings of topics: the topic's own value, else the broker's (config), and the form in which the
- * data plane reads them. Pure. */
+/* Settings of topics and of the broker: the topic's own value, else what was altered while the
+ * broker ran, else the configuration's; and the form in which the data plane reads them. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "control/controller/controller.h"
 #include "protocol/batch.h"
 
-const char *mill_settings_text(const struct mill_config *config, const struct mill_topic *topic,
+/* The broker key that stands behind a key: itself, or what gives a topic key its default. */
+static enum mill_key broker_key(enum mill_key key)
+{
+    const struct mill_key_info *info = mill_key_info(key);
+    return info->scope == MILL_SCOPE_TOPIC ? info->broker_key : key;
+}
+
+/* Where a broker key was altered; MILL_SETTINGS_LEVELS: nowhere. */
+static uint32_t altered_level(const struct mill_settings *settings, enum mill_key broker)
+{
+    uint32_t level = 0;
+    while (level < MILL_SETTINGS_LEVELS &&
+           (broker == MILL_KEY_COUNT || !settings->altered[level][broker])) {
+        level++;
+    }
+#ifdef MILL_MUTANT_CONTROL_CLUSTER_WINS
+    if (broker != MILL_KEY_COUNT && settings->altered[MILL_SETTINGS_CLUSTER][broker]) {
+        level = MILL_SETTINGS_CLUSTER;
+    }
+#endif
+    return level;
+}
+
+const char *mill_settings_text(const struct mill_settings *settings, const struct mill_topic *topic,
                                enum mill_key key)
 {
     const char *own = topic ? mill_topic_config(topic, mill_key_info(key)->name) : NULL;
-    return own ? own : mill_config_text(config, key);
+    enum mill_key broker = broker_key(key);
+    uint32_t level = altered_level(settings, broker);
+    if (own) {
+        return own;
+    }
+    return level < MILL_SETTINGS_LEVELS ? settings->altered[level][broker]
+                                        : mill_config_text(settings->config, key);
 }
 
 /* True when the configuration file gives the broker key or one of its unit synonyms. */
-static bool broker_gives(const struct mill_config *config, enum mill_key key)
+static bool file_gives(const struct mill_config *config, enum mill_key key)
 {
     struct mill_key_synonym synonyms[MILL_CONFIG_SYNONYMS_MAX];
     if (key == MILL_KEY_COUNT) {
@@ -33,22 +63,62 @@ static bool broker_gives(const struct mill_config *config, enum mill_key key)
     return false;
 }
 
-int8_t mill_settings_source(const struct mill_config *config, const struct mill_topic *topic,
+int8_t mill_settings_source(const struct mill_settings *settings, const struct mill_topic *topic,
                             enum mill_key key)
 {
-    const struct mill_key_info *info = mill_key_info(key);
-    if (topic && mill_topic_config(topic, info->name)) {
+    enum mill_key broker = broker_key(key);
+    uint32_t level = altered_level(settings, broker);
+    if (topic && mill_topic_config(topic, mill_key_info(key)->name)) {
         return 1;
     }
-    return broker_gives(config, info->broker_key) ? 4 : 5;
+    if (level < MILL_SETTINGS_LEVELS) {
+        return level == MILL_SETTINGS_BROKER ? 2 : 3;
+    }
+    return file_gives(settings->config, broker) ? 4 : 5;
 }
 
 /* Checked values only: of a request by mill_key_check, of the broker by the configuration. */
-static int64_t number(const struct mill_config *config, const struct mill_topic *topic,
+static int64_t number(const struct mill_settings *settings, const struct mill_topic *topic,
                       enum mill_key key)
 {
-    const char *text = mill_settings_text(config, topic, key);
+    const char *text = mill_settings_text(settings, topic, key);
     return text ? strtoll(text, NULL, 10) : 0;
+}
+
+void mill_settings_broker(const struct mill_settings *settings, struct mill_broker_settings *ret)
+{
+    const char *rate =
+        mill_settings_text(settings, NULL, MILL_KEY_LOG_CLEANER_IO_MAX_BYTES_PER_SECOND);
+    double bytes = rate ? strtod(rate, NULL) : 0;
+    *ret = (struct mill_broker_settings){
+        .connections_max = number(settings, NULL, MILL_KEY_MAX_CONNECTIONS),
+        .producer_expiration_ms = number(settings, NULL, MILL_KEY_PRODUCER_ID_EXPIRATION_MS),
+        .clean_bytes_per_second = bytes < (double)INT64_MAX ? (int64_t)bytes : INT64_MAX,
+        .clean_backoff_ms = number(settings, NULL, MILL_KEY_LOG_CLEANER_BACKOFF_MS),
+        .clean_map_bytes = number(settings, NULL, MILL_KEY_LOG_CLEANER_DEDUPE_BUFFER_SIZE),
+    };
+}
+
+int mill_settings_put(struct mill_settings *settings, enum mill_settings_level level,
+                      enum mill_key key, const char *value)
+{
+    char *copy = value ? strdup(value) : NULL;
+    if (value && !copy) {
+        return -ENOMEM;
+    }
+    free(settings->altered[level][key]);
+    settings->altered[level][key] = copy;
+    return 0;
+}
+
+void mill_settings_clear(struct mill_settings *settings)
+{
+    for (uint32_t level = 0; level < MILL_SETTINGS_LEVELS; level++) {
+        for (uint32_t key = 0; key < MILL_KEY_COUNT; key++) {
+            free(settings->altered[level][key]);
+            settings->altered[level][key] = NULL;
+        }
+    }
 }
 
 /* The data plane has no floating point. */
@@ -75,13 +145,13 @@ static uint8_t codec_of(const char *text)
     return 255; /* producer: as it came */
 }
 
-void mill_settings_resolve(const struct mill_config *config, struct mill_topic *topic)
+void mill_settings_resolve(const struct mill_settings *settings, struct mill_topic *topic)
 {
-    const char *policy = mill_settings_text(config, topic, MILL_TOPIC_KEY_CLEANUP_POLICY);
+    const char *policy = mill_settings_text(settings, topic, MILL_TOPIC_KEY_CLEANUP_POLICY);
     const char *time_type =
-        mill_settings_text(config, topic, MILL_TOPIC_KEY_MESSAGE_TIMESTAMP_TYPE);
-    const char *codec = mill_settings_text(config, topic, MILL_TOPIC_KEY_COMPRESSION_TYPE);
-#define NUMBER(id) number(config, topic, MILL_TOPIC_KEY_##id)
+        mill_settings_text(settings, topic, MILL_TOPIC_KEY_MESSAGE_TIMESTAMP_TYPE);
+    const char *codec = mill_settings_text(settings, topic, MILL_TOPIC_KEY_COMPRESSION_TYPE);
+#define NUMBER(id) number(settings, topic, MILL_TOPIC_KEY_##id)
     topic->record->settings = (struct mill_topic_settings){
         .max_message_bytes = (int32_t)NUMBER(MAX_MESSAGE_BYTES),
         .min_insync_replicas = (int32_t)NUMBER(MIN_INSYNC_REPLICAS),
@@ -100,7 +170,7 @@ void mill_settings_resolve(const struct mill_config *config, struct mill_topic *
         .min_compaction_lag_ms = NUMBER(MIN_COMPACTION_LAG_MS),
         .max_compaction_lag_ms = NUMBER(MAX_COMPACTION_LAG_MS),
         .min_cleanable_ppm = parts_per_million(
-            mill_settings_text(config, topic, MILL_TOPIC_KEY_MIN_CLEANABLE_DIRTY_RATIO)),
+            mill_settings_text(settings, topic, MILL_TOPIC_KEY_MIN_CLEANABLE_DIRTY_RATIO)),
         .append_time = time_type && strcmp(time_type, "LogAppendTime") == 0,
         .compact = policy && strstr(policy, "compact") != NULL,
         .delete_old = policy && strstr(policy, "delete") != NULL,

@@ -14,7 +14,7 @@
 #include "ipc/map.h"
 
 enum {
-    MILL_META_SCHEMA_VERSION = 1,
+    MILL_META_SCHEMA_VERSION = 2, /* 2: settings */
 };
 
 struct mill_meta_config {
@@ -30,6 +30,11 @@ struct mill_meta_topic {
     uint32_t configs_count;
 };
 
+/* A setting of one broker, or of all of them (node_id -1). ret: 0, or an error that ends the load.
+ */
+typedef int (*mill_meta_visit_setting)(void *context, int32_t node_id,
+                                       const struct mill_meta_config *config);
+
 /* ret: 0, or an error that ends the load with it. */
 typedef int (*mill_meta_visit)(void *context, const struct mill_meta_topic *topic);
 
@@ -41,6 +46,12 @@ struct mill_meta_calls {
     int (*broker)(void *store, int32_t node_id, struct mill_report *report);
     /* All topics, those being deleted first. */
     int (*load)(void *store, mill_meta_visit visit, void *context, struct mill_report *report);
+    /* All settings of brokers that were altered. */
+    int (*load_settings)(void *store, mill_meta_visit_setting visit, void *context,
+                         struct mill_report *report);
+    /* Settings in place of those that the broker (-1: all of them) had. */
+    int (*set_settings)(void *store, int32_t node_id, const struct mill_meta_config *configs,
+                        uint32_t configs_count, struct mill_report *report);
     /* Several new topics at once: all or none. ret: also -EEXIST an id or serving name is taken. */
     int (*add_topics)(void *store, const struct mill_meta_topic *topics, uint32_t topics_count,
                       struct mill_report *report);

@@ -5,6 +5,7 @@
  *
  *   meta(key, value)   broker(node_id)   topics(id, name, flags)
  *   partitions(topic_id, partition, leader, epochs, replicas, isr)   configs(topic_id, name, value)
+ *   settings(node_id, name, value)
  */
 #include "control/meta/meta.h"
 
@@ -22,6 +23,11 @@ struct store {
     sqlite3 *db;
 };
 
+/* Version 2 has this beside what version 1 had; -1 is every broker. */
+#define SETTINGS_TABLE                                                                             \
+    "CREATE TABLE settings(node_id INTEGER NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,"     \
+    " PRIMARY KEY(node_id, name)) WITHOUT ROWID;"
+
 static const char schema_text[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;"
     "CREATE TABLE broker(node_id INTEGER PRIMARY KEY);"
@@ -34,10 +40,10 @@ static const char schema_text[] =
     " replicas BLOB NOT NULL, isr_bits INTEGER NOT NULL, PRIMARY KEY(topic_id, partition))"
     " WITHOUT ROWID;"
     "CREATE TABLE configs(topic_id BLOB NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,"
-    " PRIMARY KEY(topic_id, name)) WITHOUT ROWID;"
-    "INSERT INTO meta VALUES('schema_version', 1);"
+    " PRIMARY KEY(topic_id, name)) WITHOUT ROWID;" SETTINGS_TABLE
+    "INSERT INTO meta VALUES('schema_version', 2);"
     "INSERT INTO meta VALUES('next_producer_id', 0);";
-static_assert(MILL_META_SCHEMA_VERSION == 1, "schema_text writes the version");
+static_assert(MILL_META_SCHEMA_VERSION == 2, "schema_text writes the version");
 static_assert(MILL_TOPIC_DELETING == 2, "the index names the flag");
 static_assert(MILL_TOPIC_MADE == 4, "store_add_partitions clears the flag");
 
@@ -594,6 +600,61 @@ static int store_load(void *context, mill_meta_visit visit, void *visit_context,
     return rc;
 }
 
+/* --- settings of brokers -----------------------------------------------------------------------
+ */
+
+static int store_load_settings(void *context, mill_meta_visit_setting visit, void *visit_context,
+                               struct mill_report *report)
+{
+    const struct store *store = context;
+    sqlite3_stmt *statement = NULL;
+    int step = SQLITE_DONE;
+    int rc = prepare(store, "SELECT node_id, name, value FROM settings ORDER BY node_id, name",
+                     &statement, report);
+    while (rc == 0 && (step = sqlite3_step(statement)) == SQLITE_ROW) {
+        const struct mill_meta_config config = {
+            .name = (const char *)sqlite3_column_text(statement, 1),
+            .value = (const char *)sqlite3_column_text(statement, 2)};
+        rc = config.name && config.value
+                 ? visit(visit_context, sqlite3_column_int(statement, 0), &config)
+                 : mill_fail(report, -EBADMSG, "metadata store: a damaged setting");
+    }
+    if (rc == 0 && step != SQLITE_DONE) {
+        rc = fail_sqlite(store, report, "settings");
+    }
+    sqlite3_finalize(statement);
+    return rc;
+}
+
+static int store_set_settings(void *context, int32_t node_id,
+                              const struct mill_meta_config *configs, uint32_t configs_count,
+                              struct mill_report *report)
+{
+    const struct store *store = context;
+    sqlite3_stmt *clear = NULL;
+    sqlite3_stmt *add = NULL;
+    int rc = begin(store, report);
+    if (rc == 0) {
+        rc = prepare(store, "DELETE FROM settings WHERE node_id = ?1", &clear, report);
+    }
+    if (rc == 0) {
+        rc = prepare(store, "INSERT INTO settings VALUES(?1,?2,?3)", &add, report);
+    }
+    if (rc == 0) {
+        sqlite3_bind_int(clear, 1, node_id);
+        rc = run_once(store, clear, "settings", report);
+    }
+    for (uint32_t i = 0; rc == 0 && i < configs_count; i++) {
+        sqlite3_bind_int(add, 1, node_id);
+        sqlite3_bind_text(add, 2, configs[i].name, -1, SQLITE_STATIC);
+        sqlite3_bind_text(add, 3, configs[i].value, -1, SQLITE_STATIC);
+        rc = run_once(store, add, "setting", report);
+    }
+    sqlite3_finalize(clear);
+    sqlite3_finalize(add);
+    return finish(store, rc, report);
+}
+
 /* --- open and close ----------------------------------------------------------------------------
  */
 
@@ -610,6 +671,8 @@ static const struct mill_meta_calls calls = {
     .cluster_id = store_cluster_id,
     .broker = store_broker,
     .load = store_load,
+    .load_settings = store_load_settings,
+    .set_settings = store_set_settings,
     .add_topics = store_add_topics,
     .set_configs = store_set_configs,
     .add_partitions = store_add_partitions,
@@ -671,12 +734,21 @@ static int prepare_schema(const struct store *store, struct mill_report *report)
         rc = read_number(store, "SELECT value FROM meta WHERE key='schema_version'", -1, &version,
                          report);
     }
-    if (rc == 0 && version != MILL_META_SCHEMA_VERSION) {
+    if (rc == 0 && version == 1) { /* upgrade goes on when the rows' sum was checked */
+        rc = run_text(store, "DROP TABLE IF EXISTS settings;" SETTINGS_TABLE, report);
+    } else if (rc == 0 && version != MILL_META_SCHEMA_VERSION) {
         rc = mill_fail(report, -EBADMSG,
                        "metadata store: its schema is version %lld, this program knows %d",
                        (long long)version, MILL_META_SCHEMA_VERSION);
     }
     return rc;
+}
+
+/* Writes the version of the schema that the tables have now. */
+static int finish_schema(const struct store *store, struct mill_report *report)
+{
+    return run_text(store, "UPDATE meta SET value = 2 WHERE key = 'schema_version' AND value = 1",
+                    report);
 }
 
 int mill_meta_sqlite_there(const char *file, struct mill_report *report)
@@ -734,6 +806,9 @@ int mill_meta_sqlite_open(const char *file, uint32_t pages_max, struct mill_meta
     }
     if (rc == 0) {
         rc = mill_meta_sum_begin(store->db, report);
+    }
+    if (rc == 0) {
+        rc = finish_schema(store, report);
     }
     if (rc < 0) {
         store_close(store);

@@ -323,11 +323,29 @@ void mill_conn_finish(struct mill_core *core, struct mill_conn *conn, uint32_t f
 
 /* --- events of makers ------------------------------------------------------------------------ */
 
+/* Counts a client's connection, when max.connections has room for it. Control's own is none. Cores
+ * share the count alone, so that relaxed accesses do. */
+static bool connection_count(struct mill_core *core, uint32_t listener)
+{
+    if (listener == MILL_LISTENER_CONTROL) {
+        return true;
+    }
+    int64_t before = atomic_fetch_add_explicit(core->connections_all, 1, memory_order_relaxed);
+#ifdef MILL_MUTANT_CORE_CONNECTIONS_UNBOUNDED
+    before = -1;
+#endif
+    if (before >= core->settings.connections_max) {
+        atomic_fetch_sub_explicit(core->connections_all, 1, memory_order_relaxed);
+        return false;
+    }
+    return true;
+}
+
 static int accepted(void *context, struct mill_stream *stream)
 {
     struct mill_core *core = context;
     uint32_t listener = MILL_MIN((uint32_t)stream->listener, (uint32_t)MILL_LISTENER_CONTROL);
-    if (core->conns_free_count == 0 || core->stopping) {
+    if (core->conns_free_count == 0 || core->stopping || !connection_count(core, listener)) {
         core->listener_words[listener].refused++;
         return -ENFILE;
     }
@@ -408,8 +426,11 @@ static void closed(void *context, struct mill_stream *stream, enum mill_stream_e
     mill_chain_clear(&conn->stage);
     stage_end(core, conn);
     pinned_set(core, conn, 0);
-    core->listener_words[MILL_MIN((uint32_t)stream->listener, (uint32_t)MILL_LISTENER_CONTROL)]
-        .connections--;
+    uint32_t listener = MILL_MIN((uint32_t)stream->listener, (uint32_t)MILL_LISTENER_CONTROL);
+    if (listener != MILL_LISTENER_CONTROL) {
+        atomic_fetch_sub_explicit(core->connections_all, 1, memory_order_relaxed);
+    }
+    core->listener_words[listener].connections--;
     core->words.connections--;
     mill_list_remove(&conn->ready);
     mill_list_remove(&conn->all);

@@ -121,6 +121,10 @@ int mill_core_create(const struct mill_core_config *config, struct mill_core **r
     core->loans = config->loans;
     core->arena_base = mill_arena_base(config->arena);
     core->map = config->map;
+    core->tuning = config->tuning;
+    core->connections_all =
+        config->connections_all ? config->connections_all : &core->connections_own;
+    core->settings.connections_max = INT64_MAX; /* until the map tells */
     core->ipc = config->ipc;
     core->ipc_core = &config->ipc->cores[config->index];
     core->control_bell = config->control_bell;

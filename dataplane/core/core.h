@@ -61,6 +61,8 @@ struct mill_core_config {
     struct mill_log_config log; /* limits and store rings; the core fills in the rest */
     struct mill_map *map;
     struct mill_ipc_segment *ipc;
+    struct mill_store_tuning *tuning; /* of this core's store; NULL: it has none */
+    _Atomic int64_t *connections_all; /* clients of all cores; NULL: this core has all */
     struct mill_bell control_bell;
     struct mill_core_peer *peers; /* count entries, own unused; NULL when alone */
     struct mill_shared_core *shared;

@@ -300,6 +300,10 @@ struct mill_core {
     struct mill_log *log;
     struct mill_map *map;
     uint64_t map_generation;
+    struct mill_broker_settings settings; /* as last followed */
+    struct mill_store_tuning *tuning;
+    _Atomic int64_t *connections_all;
+    _Atomic int64_t connections_own; /* where there is no other core */
     uint32_t map_cursor;
     bool map_walking;
     bool map_again;

@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "dataplane/store/store.h"
+
 static struct mill_log_settings settings_of(const struct mill_map_topic *topic)
 {
     const struct mill_topic_settings *from = &topic->settings;
@@ -156,6 +158,41 @@ static uint32_t report_run(struct mill_core *core)
     return work + 1;
 }
 
+/* A share of what all cores have together, at least 1. */
+static uint64_t share(const struct mill_core *core, int64_t all)
+{
+    return (uint64_t)MILL_MAX(all / (int64_t)core->count, (int64_t)1);
+}
+
+/* Takes the broker's settings as control has them now. */
+static void settings_follow(struct mill_core *core)
+{
+    const struct mill_map_cluster *cluster = mill_map_cluster_read(core->map);
+    if (!cluster || memcmp(&core->settings, &cluster->settings, sizeof(core->settings)) == 0) {
+        return;
+    }
+#ifdef MILL_MUTANT_CORE_SETTINGS_ONCE
+    if (core->settings.connections_max != INT64_MAX) {
+        return;
+    }
+#endif
+    core->settings = cluster->settings;
+    mill_log_producers_expire_after(core->log, core->settings.producer_expiration_ms);
+    if (!core->tuning) {
+        return;
+    }
+    int64_t rate = core->settings.clean_bytes_per_second;
+    atomic_store_explicit(&core->tuning->producer_expiration_ms,
+                          core->settings.producer_expiration_ms, memory_order_relaxed);
+    atomic_store_explicit(&core->tuning->clean_bytes_per_second,
+                          rate < INT64_MAX ? share(core, rate) : 0, memory_order_relaxed);
+    atomic_store_explicit(&core->tuning->clean_backoff_ms, core->settings.clean_backoff_ms,
+                          memory_order_relaxed);
+    atomic_store_explicit(&core->tuning->clean_map_bytes,
+                          share(core, core->settings.clean_map_bytes), memory_order_relaxed);
+    mill_log_ring_store(core->log);
+}
+
 uint32_t mill_owner_run(struct mill_core *core)
 {
     uint32_t work = 0;
@@ -165,6 +202,7 @@ uint32_t mill_owner_run(struct mill_core *core)
         core->map_again = false;
         core->map_walking = true;
         core->map_cursor = 0;
+        settings_follow(core);
     }
     if (core->map_walking) {
         uint32_t slots = mill_map_slots(core->map);

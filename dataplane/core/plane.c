@@ -231,9 +231,10 @@ static int store_rings(struct mill_plane_core *core, struct mill_log_config *log
     return r;
 }
 
-/* Compaction of one store: cores share what is configured. */
-static int clean_configure(const struct mill_plane *plane, struct mill_store_config *store,
-                           struct mill_report *report)
+/* What the store may be told otherwise while it runs, as it is configured; its core goes on from
+ * there. */
+static int clean_configure(struct mill_plane *plane, struct mill_plane_core *core,
+                           struct mill_store_config *store, struct mill_report *report)
 {
     const struct mill_config *config = plane->config;
     double rate =
@@ -247,6 +248,12 @@ static int clean_configure(const struct mill_plane *plane, struct mill_store_con
             (uint64_t)mill_config_int(config, MILL_KEY_LOG_CLEANER_DEDUPE_BUFFER_SIZE) /
             plane->cores_count;
     }
+    struct mill_store_tuning *tuning = &core->store_tuning;
+    atomic_init(&tuning->producer_expiration_ms, store->producer_expiration_ms);
+    atomic_init(&tuning->clean_bytes_per_second, store->clean_bytes_per_second);
+    atomic_init(&tuning->clean_backoff_ms, store->clean_backoff_ms);
+    atomic_init(&tuning->clean_map_bytes, store->clean_map_bytes);
+    store->tuning = tuning;
     struct mill_uuid *secret = &store->clean_secret;
     return getrandom(secret->b, sizeof(secret->b), 0) == (ssize_t)sizeof(secret->b)
                ? 0
@@ -289,7 +296,7 @@ static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
     store->checkpoint_interval_ms =
         mill_config_int(config, MILL_KEY_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS);
     store->retention_check_ms = mill_config_int(config, MILL_KEY_LOG_RETENTION_CHECK_INTERVAL_MS);
-    int r = clean_configure(plane, store, report);
+    int r = clean_configure(plane, core, store, report);
     return r < 0 ? r : mill_store_create(store, &core->store_thread.store, report);
 }
 
@@ -353,6 +360,8 @@ static int core_open(struct mill_plane *plane, uint32_t index, struct mill_repor
         .loans = &core->loans,
         .map = plane->map,
         .ipc = plane->ipc,
+        .tuning = &core->store_tuning,
+        .connections_all = &plane->connections,
         .control_bell = plane->control_bell,
         .peers = plane->cores_count > 1 ? &plane->peers[index * plane->cores_count] : NULL,
         .shared = thread->shared,

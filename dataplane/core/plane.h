@@ -19,6 +19,7 @@ struct mill_plane_core {
     struct mill_loans loans;
     void *store_memory; /* its two rings */
     struct mill_bell_shared *store_bell;
+    struct mill_store_tuning store_tuning;
     struct mill_net *nets[MILL_THREAD_PORTS_MAX];
     bool started;
 };
@@ -50,6 +51,7 @@ struct mill_plane {
     struct mill_distributor *distributors[MILL_COUNTERS_PORTS_MAX]; /* NULL: one core */
     void *peer_memory;
     struct mill_core_peer *peers; /* count x count */
+    _Atomic int64_t connections;  /* of clients, of all cores */
     uint32_t cores_count;
     struct mill_plane_core *cores;
 };

@@ -219,6 +219,11 @@ uint32_t mill_log_post(struct mill_log *log)
     return work;
 }
 
+void mill_log_ring_store(struct mill_log *log)
+{
+    mill_bell_ring(&log->config.store_bell);
+}
+
 /* --- answers --------------------------------------------------------------------------------- */
 
 static struct mill_partition *partition_of(struct mill_log *log, const struct mill_link_head *head)

@@ -136,6 +136,11 @@ uint64_t mill_log_memory_bytes(const struct mill_log_limits *limits, uint32_t ar
 uint32_t mill_log_step(struct mill_log *log, struct mill_now now);
 uint64_t mill_log_deadline(const struct mill_log *log);
 
+/* producer.id.expiration.ms from now on. The core's, between two steps. */
+void mill_log_producers_expire_after(struct mill_log *log, int64_t expiration_ms);
+/* Wakes the store, which then looks at what was altered for it. */
+void mill_log_ring_store(struct mill_log *log);
+
 /* Starts to open a partition. ret: 0 (state event follows), -EEXIST open already, -ENOSPC limit. */
 int mill_log_open(struct mill_log *log, const struct mill_uuid *topic_id, const char *topic,
                   int32_t partition, int32_t leader_epoch, const struct mill_log_settings *settings,

@@ -454,3 +454,8 @@ void mill_log_producers_sweep(struct mill_log *log)
         }
     }
 }
+
+void mill_log_producers_expire_after(struct mill_log *log, int64_t expiration_ms)
+{
+    log->config.limits.producer_expiration_ms = expiration_ms;
+}

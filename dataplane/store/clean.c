@@ -775,6 +775,11 @@ uint32_t mill_store_clean_run(struct mill_store *store)
     return 1;
 }
 
+void mill_store_clean_at_once(struct mill_store *store)
+{
+    store->cleaner->due_ns = store->now.mono_ns;
+}
+
 uint64_t mill_store_clean_deadline(const struct mill_store *store)
 {
     return store->config.clean_map_bytes == 0 ? MILL_NEVER : store->cleaner->due_ns;

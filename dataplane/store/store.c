@@ -766,10 +766,36 @@ static void take_one(struct mill_store *store, uint32_t kind, const void *messag
     }
 }
 
+/* Takes what was altered since the last turn. A store that does not compact goes on so. */
+static void tuning_take(struct mill_store *store)
+{
+    const struct mill_store_tuning *tuning = store->config.tuning;
+    struct mill_store_config *config = &store->config;
+    if (!tuning) {
+        return;
+    }
+    config->producer_expiration_ms =
+        atomic_load_explicit(&tuning->producer_expiration_ms, memory_order_relaxed);
+    uint64_t map = atomic_load_explicit(&tuning->clean_map_bytes, memory_order_relaxed);
+    uint64_t rate = atomic_load_explicit(&tuning->clean_bytes_per_second, memory_order_relaxed);
+    int64_t backoff = atomic_load_explicit(&tuning->clean_backoff_ms, memory_order_relaxed);
+    if (config->clean_map_bytes > 0 &&
+        (map != config->clean_map_bytes || rate != config->clean_bytes_per_second ||
+         backoff != config->clean_backoff_ms)) {
+        config->clean_map_bytes = map;
+        config->clean_bytes_per_second = rate;
+        config->clean_backoff_ms = backoff;
+#ifndef MILL_MUTANT_STORE_TUNING_WAITS
+        mill_store_clean_at_once(store);
+#endif
+    }
+}
+
 uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
 {
     /* First what was due: the openings may set a new time to look again. */
     store->now = now;
+    tuning_take(store);
     uint32_t work = retries_run(store, now);
     uint32_t kind;
     uint32_t size;

@@ -42,7 +42,17 @@ struct mill_store_kept {
 
 void mill_store_kept_free(struct mill_store_kept *kept);
 
+/* What of the configuration may change while a store runs: its core writes, the store looks once a
+ * turn. Each word counts for itself, so relaxed accesses do. */
+struct mill_store_tuning {
+    _Atomic int64_t producer_expiration_ms;
+    _Atomic uint64_t clean_map_bytes;
+    _Atomic uint64_t clean_bytes_per_second;
+    _Atomic int64_t clean_backoff_ms;
+};
+
 struct mill_store_config {
+    const struct mill_store_tuning *tuning; /* in place of the fields of these names; NULL: none */
     struct mill_log_dirs *dirs;
     struct mill_arena *arena;
     struct mill_loaders *loaders; /* NULL: partitions are loaded in the store's turn */

@@ -701,6 +701,8 @@ void mill_store_deleted_run(struct mill_store *store);
 /* One step of compaction, when it is due: a bounded part of the log read, and of it written. ret:
  * work done. */
 uint32_t mill_store_clean_run(struct mill_store *store);
+/* Its limits were altered: looks now, whatever it waited for. */
+void mill_store_clean_at_once(struct mill_store *store);
 /* When the next step is due, MILL_NEVER: not at all. */
 uint64_t mill_store_clean_deadline(const struct mill_store *store);
 /* Ends what is under way for this partition; what was begun is removed. NULL: of any. */

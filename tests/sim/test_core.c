@@ -555,6 +555,62 @@ static void test_busy_partitions_full_last_used_stay(void **state)
     world_close(&world);
 }
 
+/* IncrementalAlterConfigs 0: a setting of this broker. */
+static void alter_broker(struct world *world, struct world_client *client, const char *name,
+                         const char *value)
+{
+    uint8_t body[256];
+    uint32_t at = 0;
+    static const uint8_t head[] = {0, 0, 0, 1, 4, 0, 1, '1', 0, 0, 0, 1};
+    memcpy(body, head, sizeof(head));
+    at = sizeof(head);
+    const char *const texts[] = {name, value};
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t size = (uint32_t)strlen(texts[i]);
+        mill_store_be16(body + at, (uint16_t)size);
+        memcpy(body + at + 2, texts[i], size);
+        at += 2 + size;
+        body[at++] = 0; /* set; then: not only validate */
+    }
+    world_send(client, MILL_API_KEY_INCREMENTAL_ALTER_CONFIGS, 0, body, at);
+    assert_true(answered(world, client, TURNS_FEW));
+    /* correlation, throttle time, one response, its error */
+    assert_int_equal((int16_t)mill_load_be16(client->answer + 12), 0);
+    turn(world, 5); /* until every core has seen the map */
+}
+
+/* max.connections counts the clients of all cores, and follows while they are connected. */
+static void test_connections_of_all_cores_are_bounded(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client first;
+    struct world_client second;
+    open_world(&world, 2, "9223372036854775807");
+    world_connect(&world, &first, 0);
+    alter_broker(&world, &first, "max.connections", "2");
+    world_connect(&world, &second, 1);
+    for (uint32_t i = 0; i < 2; i++) {
+        uint64_t before = world.cores[i].core->listener_words[0].refused;
+        assert_null(mem_connect(world.cores[i].maker));
+        assert_int_equal(world.cores[i].core->listener_words[0].refused, before + 1);
+    }
+    world_disconnect(&second);
+    turn(&world, 5);
+    world_connect(&world, &second, 0);
+    assert_null(mem_connect(world.cores[1].maker));
+    alter_broker(&world, &first, "max.connections", "3");
+    struct mem_peer *third = mem_connect(world.cores[1].maker);
+    assert_non_null(third);
+    mem_forget(third);
+    world_disconnect(&first);
+    world_disconnect(&second);
+    turn(&world, 5);
+    assert_int_equal(world.connections, 0);
+    check_pools(&world);
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -567,6 +623,7 @@ int main(void)
         cmocka_unit_test(test_fetch_session_epochs),
         cmocka_unit_test(test_fetch_of_many_cold_partitions_ends),
         cmocka_unit_test(test_list_offsets_double_partition_is_refused),
+        cmocka_unit_test(test_connections_of_all_cores_are_bounded),
         cmocka_unit_test(test_fetch_partition_not_loaded_returns_storage_error),
         cmocka_unit_test(test_staging_held_by_a_slow_sender_is_freed),
         cmocka_unit_test(test_unsteady_clients_leave_nothing),

@@ -238,6 +238,7 @@ static void core_start(struct world *world, uint32_t index)
         .loans = &core->loans,
         .map = world->map,
         .ipc = world->ipc,
+        .connections_all = &world->connections,
         .control_bell = bell_of(&world->ipc->control_bell),
         .peers = world->cores_count > 1 ? &world->peers[index * world->cores_count] : NULL,
         .shared = &world->counters->cores[index],

@@ -40,7 +40,8 @@ struct world_core {
 };
 
 struct world {
-    char dir[128]; /* arena and log folders, removed at the end */
+    _Atomic int64_t connections; /* of clients, of all cores */
+    char dir[128];               /* arena and log folders, removed at the end */
     struct world_disk disk;
     char log_dir[WORLD_DIRS_MAX][160];
     const char *log_dirs[WORLD_DIRS_MAX];

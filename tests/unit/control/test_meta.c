@@ -65,6 +65,10 @@ static void fill(void)
     assert_int_equal(meta.calls->broker(meta.store, 1, &report), 0);
     assert_int_equal(meta.calls->cluster_id(meta.store, &fresh, &id, &report), 0);
     assert_int_equal(meta.calls->take_ids(meta.store, 1000, &first, &report), 0);
+    const struct mill_meta_config altered[] = {{"log.retention.ms", "5000"},
+                                               {"log.segment.bytes", "1048576"}};
+    assert_int_equal(meta.calls->set_settings(meta.store, 1, altered, 1, &report), 0);
+    assert_int_equal(meta.calls->set_settings(meta.store, -1, altered, 2, &report), 0);
     for (uint32_t i = 0; i < TOPICS; i++) {
         const struct mill_meta_config configs[] = {{"retention.ms", "86400000"},
                                                    {"cleanup.policy", "compact"}};
@@ -100,6 +104,15 @@ static int add_hash(void *context, const struct mill_meta_topic *topic)
     return 0;
 }
 
+static int add_setting(void *context, int32_t node_id, const struct mill_meta_config *config)
+{
+    uint64_t *hash = context;
+    *hash = *hash * 31 + (uint64_t)(uint32_t)node_id +
+            mill_siphash(hash_key, config->name, strlen(config->name));
+    *hash = *hash * 31 + mill_siphash(hash_key, config->value, strlen(config->value));
+    return 0;
+}
+
 /* Everything that the store gives, as one number. ret: 0, or the refusal. */
 static int read_all(uint64_t *ret_hash)
 {
@@ -117,6 +130,7 @@ static int read_all(uint64_t *ret_hash)
     rc = rc < 0 ? rc : meta.calls->cluster_id(meta.store, &fresh, &id, &report);
     rc = rc < 0 ? rc : meta.calls->take_ids(meta.store, 1, &first, &report);
     rc = rc < 0 ? rc : meta.calls->load(meta.store, add_hash, ret_hash, &report);
+    rc = rc < 0 ? rc : meta.calls->load_settings(meta.store, add_setting, ret_hash, &report);
     *ret_hash ^= mill_siphash(hash_key, &id, sizeof(id)) + (uint64_t)first;
     mill_meta_close(&meta);
     return rc;

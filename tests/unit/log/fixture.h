@@ -38,6 +38,7 @@ struct fixture {
     uint32_t open_files_max;
     uint64_t clean_map_bytes;
     uint64_t clean_rate;
+    const struct mill_store_tuning *tuning;
     uint32_t helpers;
     struct mill_log *log;
     struct mill_store *store;
@@ -175,6 +176,7 @@ static inline void fixture_open(struct fixture *f)
         fixture_must(f, mill_loaders_create(f->dirs, 2, &f->loaders, &f->report));
     }
     struct mill_store_config store = {
+        .tuning = f->tuning,
         .dirs = f->dirs,
         .loaders = f->loaders,
         .bell = f->store_bell,

@@ -283,6 +283,32 @@ static void test_small_map_takes_rounds(void **state)
     rig_check(rig, 0);
 }
 
+/* A rate that is altered holds at once, however long the old one would have waited. */
+static void test_altered_rate_holds_at_once(void **state)
+{
+    MILL_UNUSED(state);
+    static struct mill_store_tuning tuning; /* outlives the store */
+    rig = rig_new(7);
+    rig->f.clean_rate = 1;
+    atomic_store(&tuning.producer_expiration_ms, rig->f.limits.producer_expiration_ms);
+    atomic_store(&tuning.clean_map_bytes, rig->f.clean_map_bytes);
+    atomic_store(&tuning.clean_bytes_per_second, rig->f.clean_rate);
+    atomic_store(&tuning.clean_backoff_ms, RIG_BACKOFF_MS);
+    rig->f.tuning = &tuning;
+    rig_serve(rig);
+    append_rounds(60);
+    fixture_settle(&rig->f);
+    for (uint32_t i = 0; i < 100; i++) {
+        fixture_step(&rig->f, RIG_BACKOFF_MS / 10);
+    }
+    assert_int_equal(rig_stats(rig)->runs, 0);
+    atomic_store(&tuning.clean_bytes_per_second, 0);
+    for (uint32_t i = 0; i < 2000 && rig_stats(rig)->runs == 0; i++) {
+        fixture_step(&rig->f, 1);
+    }
+    assert_int_equal(rig_stats(rig)->runs, 1);
+}
+
 static void test_throttled(void **state)
 {
     MILL_UNUSED(state);
@@ -854,6 +880,7 @@ int main(void)
         cmocka_unit_test_teardown(test_open_transaction_holds_back, teardown),
         cmocka_unit_test_teardown(test_sequences_survive, teardown),
         cmocka_unit_test_teardown(test_small_map_takes_rounds, teardown),
+        cmocka_unit_test_teardown(test_altered_rate_holds_at_once, teardown),
         cmocka_unit_test_teardown(test_throttled, teardown),
         cmocka_unit_test_teardown(test_nothing_up_to_the_end, teardown),
         cmocka_unit_test_teardown(test_swap_leaves_helpers_their_files, teardown),
