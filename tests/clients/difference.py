@@ -1,0 +1,393 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: what a client may ask of one broker, Kafka 4.4 and Millrace answer alike.
+
+Method: requests of every API and version that both serve, made by chance from our schemas and from values that
+mean something, go to both in the same order; answers are compared field by field after ids, times, addresses and
+texts are taken out. A difference that we want, or cannot help, is a row of WANTED with its reason; any other
+fails. The last ones are printed with the request that shows them."""
+import collections
+import os
+import random
+import re
+import struct
+import sys
+import time
+import uuid
+
+from lib import message
+from lib.broker import Broker, pick, skip
+from lib.wire import Client, batch, record
+from measure.kafka import JARS, Kafka
+
+ROUNDS = pick(5000, 600)
+TOLD = 12  # differences in full
+TOPICS = {"plain": (3, {}), "compacted": (1, {"cleanup.policy": "compact"}), "tiny": (2, {"max.message.bytes": "200"})}
+GROUP = "group"
+SETTLE_S = 5
+NOTHING = uuid.UUID(int=0)
+UNKNOWN = uuid.UUID(int=0x1234567890abcdef1234567890abcdef)
+# Asked of neither, and why.
+EXCLUDED = {27: "between brokers only; it would write markers into partitions"}
+# Taken out of answers, by field name.
+IDS = ("throttle_time_ms", "host", "port", "cluster_id", "controller_id", "log_append_time_ms", "producer_id",
+       "log_dir", "total_bytes", "usable_bytes", "size", "partition_size", "client_host", "error_message",
+       "broker_epoch", "message", "documentation", "leader_epoch", "current_leader")
+SORTED_BY = ("name", "topic", "topic_id", "group_id", "partition_index", "partition", "partition_id", "resource_name",
+             "resource_type", "node_id", "broker_id", "member_id", "group", "api_key")
+
+# API, pattern of the path within the answer, reason. The path has no indexes: topics.partitions.error_code.
+WANTED = (
+    ("ApiVersions", "(api_keys|(supported|finalized)_features.*)", "what is not built is not told; our features "
+     "are those that are"),
+    ("(Create|Describe|Delete)Acls", "closed", "a code that is no ACL's fails Kafka's parser and closes the "
+     "connection; here it is answered 54, as any without an authorizer"),
+    ("ElectLeaders", "replica_election_results", "an election type that is none: one error for all in place of "
+     "one for each partition"),
+    ("(Create|Delete)Topics", "(topics|responses)", "a name that stands twice is answered twice"),
+    ("(DeleteGroups|DeleteRecords|ListOffsets)", "(results|topics(.partitions)?)", "what stands twice is answered "
+     "twice"),
+    ("(Produce|Fetch|ListOffsets|OffsetCommit)", "(responses|topics)", "a topic without partitions is answered "
+     "without partitions in place of not at all"),
+    ("Metadata", "(brokers|topics.*)", "an id in versions that know none: ignored in place of refused"),
+    ("Produce", "responses.partition_responses.error_code", "acks that are none are refused before topics are "
+     "looked for"),
+    ("DescribeConfigs", "results.configs", "the cluster's settings: Kafka stores min.insync.replicas there"),
+    ("CreatePartitions", "results.error_code", "39 comes before 37: the assignment is judged first"),
+)
+
+
+class Values:
+    """Values by the name of a field; None: any of its type."""
+
+    def __init__(self, chance):
+        self.chance = chance
+        self.ids = {}  # topic -> its id, told by a side
+
+    def topic(self):
+        return self.chance.choices([*TOPICS, "absent", "bad name", "", "x" * 250], [9, 6, 6, 3, 1, 1, 1])[0]
+
+    def partition(self):
+        return self.chance.choices([0, 1, 2, 7, -1, 2147483647], [9, 4, 2, 2, 1, 1])[0]
+
+    def records(self):
+        kind = self.chance.randrange(2, 8)  # Kafka never answers a request with null or empty records
+        rows = b"".join(record(i, b"v" * self.chance.randrange(20), b"k%d" % self.chance.randrange(3))
+                        for i in range(2))
+        if kind == 2:
+            return batch([b"v"], records=record(0, b"v"))  # without a key
+        if kind == 3:
+            return batch([b"v"] * 2, records=rows, crc=7)
+        if kind == 4:
+            return batch([b"v"], records=record(0, b"v" * 400, b"k"))
+        if kind == 5:
+            return batch([b"v"] * 2, records=rows)[:-3]
+        return batch([b"v"] * 2, records=rows, timestamp=1_700_000_000_000 + self.chance.randrange(9))
+
+    def number(self, name, kind):
+        choose = self.chance.choice
+        if name in ("partition_index", "partition", "partition_id", "partition_indexes", "partitions"):
+            return self.partition()
+        if "timestamp" in name:
+            return choose([-1, -2, -3, -4, 0, 1_700_000_000_000, 1_700_000_000_004, 1 << 50])
+        if "offset" in name or name == "replica_id":
+            return choose([-1, 0, 1, 3, 1000]) if name != "replica_id" else -1
+        if name == "acks":
+            return choose([-1, 1, -1, 2])
+        if name == "max_wait_ms":
+            return choose([0, 1])
+        if name in ("min_bytes",):
+            return choose([0, 1])
+        if name in ("max_bytes", "partition_max_bytes"):
+            return choose([0, 1, 100, 1 << 20])
+        if name in ("session_id", "isolation_level", "key_type", "throttle_time_ms"):
+            return choose([0, 0, 1]) if name != "session_id" else 0
+        if name == "session_epoch":
+            return -1
+        if "epoch" in name:
+            return choose([-1, -1, 0, 1])
+        if "timeout_ms" in name:
+            return choose([1000, 6000, 10000])
+        if name in ("count", "num_partitions"):
+            return choose([-1, 1, 2, 4, 0])
+        if name == "replication_factor":
+            return choose([1, -1, 1, 3])
+        if name in ("resource_type", "resource_type_filter"):
+            return choose([2, 2, 4, 0, 9])
+        if name == "config_operation":
+            return choose([0, 1, 2, 3, 7])
+        if name == "election_type":
+            return choose([0, 1, 2])
+        if name in ("broker_ids", "replicas", "node_id", "leader"):
+            return choose([1, 1, 2])
+        return choose([0, 1, -1, 2]) if kind != "bool" else bool(choose([0, 1]))
+
+    def text(self, name, owner):
+        choose = self.chance.choice
+        if name in ("topic", "topic_name", "name") and "config" not in owner:
+            return self.topic()
+        if name in ("group_id", "groups", "group", "groups_names", "key", "coordinator_keys", "group_ids"):
+            return choose([GROUP, GROUP, "other", "", "absent"])
+        if name == "transactional_id":
+            return None
+        if name == "resource_name":
+            return choose([*TOPICS, "absent", "1", ""])
+        if "member" in name or name == "leader":
+            return choose(["", "nobody", "nobody-2"])
+        if name == "group_instance_id":
+            return choose([None, "static"])
+        if name in ("protocol_type",):
+            return choose(["consumer", "consumer", "", "other"])
+        if "config" in owner and name == "name" or name == "config_names" or name == "configuration_keys":
+            return choose(["retention.ms", "cleanup.policy", "segment.bytes", "nonsense", "max.message.bytes"])
+        if name == "value":
+            return choose(["1000", "compact", "delete", "x", "-1", "1048576"])
+        return choose(["a", "b", "note"])
+
+
+class Maker:
+    """Requests by chance."""
+
+    def __init__(self, chance):
+        self.chance = chance
+        self.values = Values(chance)
+
+    def struct(self, of, version):
+        return {field.name: self.field(field, of, version) for field in of.fields
+                if field.versions.holds(version) and (field.tag is None or field.name == "replica_state")}
+
+    def field(self, field, owner, version):
+        nullable = field.null_from is not None and version >= field.null_from
+        if nullable and self.chance.random() < 0.1 and field.type != "records":
+            return None
+        if field.kind == "plain":
+            return self.plain(field.name, field.type, owner.name, nullable)
+        if field.kind == "struct":
+            return self.struct(field.struct, version)
+        count = self.chance.choices([0, 1, 2], [1, 8, 2])[0]
+        if field.kind == "structs":
+            return [self.struct(field.struct, version) for _ in range(count)]
+        return [self.plain(field.name, field.type, owner.name, False) for _ in range(count)]
+
+    def plain(self, name, kind, owner, nullable):
+        if kind == "uuid":
+            return ("id", self.values.topic())
+        if kind == "records":
+            return self.values.records()
+        if kind == "blob":
+            return bytes(self.chance.randrange(4))
+        if kind == "f64":
+            return 1000.0
+        if kind == "str":
+            value = self.values.text(name, owner)
+            return value if value is not None or nullable else ""
+        return self.values.number(name, kind)
+
+
+class Side:
+    """One of the two brokers."""
+
+    def __init__(self, name, address):
+        self.name = name
+        self.address = address
+        self.client = None
+        self.ids = {}
+
+    def connect(self):
+        if self.client:
+            self.client.close()
+        self.client = Client(self.address, timeout=6)
+
+    def ask(self, api, version, values):
+        """ret: the answer's tree; None: the connection was closed."""
+        frame = message.request(api, version, self.own(values))
+        try:
+            self.client.send(struct.pack(">i", len(frame)) + frame)
+            _, data = self.client.answer()
+        except (ConnectionError, TimeoutError) as end:
+            self.connect()
+            return {"closed": type(end).__name__ == "TimeoutError"}
+        return message.answer(api, version, data)
+
+    def own(self, tree):
+        """With this side's topic ids."""
+        if isinstance(tree, dict):
+            return {name: self.own(value) for name, value in tree.items()}
+        if isinstance(tree, list):
+            return [self.own(value) for value in tree]
+        if isinstance(tree, tuple):
+            return self.ids.get(tree[1], NOTHING if tree[1] == "" else UNKNOWN)
+        return tree
+
+    def learn(self, api):
+        """Ids of all topics. ret: what is there: names and partitions."""
+        got = self.ask(api, 12, {"topics": None, "allow_auto_topic_creation": False,
+                                 "include_topic_authorized_operations": False})
+        self.ids = {topic["name"]: topic["topic_id"] for topic in got["topics"]}
+        return sorted((topic["name"], len(topic["partitions"]),
+                       all(part["leader_id"] == 1 for part in topic["partitions"])) for topic in got["topics"])
+
+    def plain(self, tree, name=""):
+        """Without what differs between any two brokers."""
+        if isinstance(tree, dict):
+            return {key: self.plain(value, key) for key, value in tree.items() if key not in IDS}
+        if isinstance(tree, list):
+            rows = [self.plain(value, name) for value in tree]
+            return sorted(rows, key=sort_key) if rows and isinstance(rows[0], dict) else rows
+        if isinstance(tree, uuid.UUID):
+            known = {number: topic for topic, number in self.ids.items()}
+            return known.get(tree, "no id" if tree == NOTHING else "an id")
+        if name == "records" and tree:
+            return batches(tree)
+        if name in ("member_id", "leader") and tree and re.search(r"-[0-9a-f]{8}-", str(tree)):
+            return "a member"
+        return tree
+
+
+def sort_key(row):
+    return [str(row.get(name)) for name in SORTED_BY]
+
+
+def batches(data):
+    """Base offset, and everything behind the leader epoch and the sum."""
+    found = []
+    while len(data) >= 61:
+        base, length = struct.unpack_from(">qi", data)
+        found.append((base, data[21:12 + length].hex()))
+        data = data[12 + length:]
+    return found
+
+
+def compare(ours, theirs, path=""):
+    """Yields (path, ours, theirs) of all that differs."""
+    if isinstance(ours, dict) and isinstance(theirs, dict) and ("closed" in ours) != ("closed" in theirs):
+        yield "closed", ours, theirs
+    elif isinstance(ours, dict) and isinstance(theirs, dict):
+        for name in dict.fromkeys([*ours, *theirs]):
+            yield from compare(ours.get(name, "absent"), theirs.get(name, "absent"), f"{path}.{name}".lstrip("."))
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for mine, other in zip(ours, theirs):
+            yield from compare(mine, other, path)
+    elif ours != theirs:
+        yield path, ours, theirs
+
+
+def wanted(api, path):
+    for number, (name, pattern, _) in enumerate(WANTED):
+        if re.fullmatch(name, api.name) and re.fullmatch(pattern, path):
+            return number
+    return None
+
+
+def served(sides, ours):
+    """API keys and the versions that both serve, within our schemas."""
+    ranges = {}
+    for side in sides:
+        got = side.ask(ours[18], 3, {"client_software_name": "test", "client_software_version": "1"})
+        for row in got["api_keys"]:
+            low, high = ranges.get(row["api_key"], (0, 99))
+            ranges[row["api_key"]] = max(low, row["min_version"]), min(high, row["max_version"])
+    return {key: range(max(low, ours[key].versions.low), min(high, ours[key].versions.high) + 1)
+            for key, (low, high) in sorted(ranges.items()) if key in ours and key not in EXCLUDED}
+
+
+def settle(sides, api):
+    """Until both show the same topics: what an answer promised may take a moment."""
+    limit = time.monotonic() + SETTLE_S
+    while True:
+        seen = [side.learn(api) for side in sides]
+        if seen[0] == seen[1] and all(whole for _, _, whole in seen[0]):
+            return
+        assert time.monotonic() < limit, f"the topics stay different: {seen}"
+        time.sleep(0.05)
+
+
+def await_none(side, api, version, values):
+    """Until the broker has made what it needs for an answer without an error."""
+    limit = time.monotonic() + 60
+    while side.ask(api, version, values)["error_code"] != 0:
+        assert time.monotonic() < limit, f"{side.name}: {api.name} fails"
+        time.sleep(0.1)
+
+
+def prepare(sides, ours):
+    for name, (count, settings) in TOPICS.items():
+        values = {"topics": [{"name": name, "num_partitions": count, "replication_factor": 1, "assignments": [],
+                              "configs": [{"name": key, "value": value} for key, value in settings.items()]}],
+                  "timeout_ms": 10000, "validate_only": False}
+        for side in sides:
+            side.ask(ours[19], 7, values)
+    settle(sides, ours[3])
+    for side in sides:
+        with Client(side.address) as client:
+            for number in range(4):
+                rows = record(0, b"value-%d" % number, b"key")
+                assert client.produce("plain", 0, batch([b"v"], records=rows))[0] == 0
+        side.ask(ours[10], 3, {"key": GROUP, "key_type": 0})
+        await_none(side, ours[10], 3, {"key": GROUP, "key_type": 1})
+        await_none(side, ours[22], 2, {"transactional_id": None, "transaction_timeout_ms": 1000})
+    limit = time.monotonic() + 60
+    for side in sides:  # Kafka makes its topic of offsets meanwhile
+        commit = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
+                  "topics": [{"name": "plain", "partitions": [
+                      {"partition_index": 0, "committed_offset": 2, "committed_leader_epoch": -1,
+                       "committed_metadata": "note"}]}]}
+        while side.ask(ours[8], 7, commit)["topics"][0]["partitions"][0]["error_code"] != 0:
+            assert time.monotonic() < limit, f"{side.name}: no group"
+            time.sleep(0.2)
+
+
+def run(sides, chance):
+    """ret: differences that nobody wanted: (api, version, path) to examples; rows of WANTED that were used."""
+    ours = message.apis()
+    for side in sides:
+        side.connect()
+    prepare(sides, ours)
+    versions = served(sides, ours)
+    maker = Maker(chance)
+    faults = collections.defaultdict(list)
+    used = collections.Counter()
+    asked = collections.Counter()
+    changing = {19, 20, 33, 37, 44}
+    for _ in range(ROUNDS):
+        key = chance.choice(list(versions))
+        version = chance.choice(versions[key])
+        api = ours[key]
+        values = maker.struct(api.request, version)
+        answers = [side.plain(side.ask(api, version, values)) for side in sides]
+        asked[key] += 1
+        for path, mine, theirs in compare(*answers):
+            row = wanted(api, path)
+            if row is None:
+                faults[api.name, path].append((version, values, mine, theirs))
+            else:
+                used[row] += 1
+        if key in changing:
+            settle(sides, ours[3])
+    print(f"{sum(asked.values())} requests of {len(versions)} APIs; least often {min(asked.values())} times")
+    return faults, used
+
+
+def main():
+    if not os.path.isdir(JARS):
+        skip("Kafka is not in build/clients: tests/clients/setup")
+    seed = int(os.environ.get("MILLRACE_SEED", "0")) or random.randrange(1 << 32)
+    print(f"seed {seed}")
+    settings = {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"}
+    with Broker(nic=False, settings=settings) as broker, Kafka("/tmp", settings={
+            "group.initial.rebalance.delay.ms": "0", "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1"}) as kafka:
+        broker.start()
+        kafka.start()
+        faults, used = run([Side("Millrace", broker.address("LOCAL")), Side("Kafka", kafka.address())],
+                           random.Random(seed))
+    for (name, path), examples in sorted(faults.items()):
+        version, values, mine, theirs = examples[0]
+        print(f"{name} v{version} {path}, {len(examples)} times: {mine} in place of {theirs}\n    by {values}")
+    if faults:
+        sys.exit(f"{len(faults)} kinds of differences that nobody wanted")
+    print(f"{ROUNDS} requests, {sum(used.values())} wanted differences of {len(used)} kinds, no other")
+
+
+if __name__ == "__main__":
+    main()
