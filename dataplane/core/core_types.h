@@ -542,7 +542,7 @@ bool mill_leader_of(struct mill_core *core, const struct mill_request *request,
 uint32_t mill_hinted_nodes(struct mill_core *core, const struct mill_request *request,
                            struct mill_broker_view *ret_view);
 
-/* --- fetch_session.c ------------------------------------------------------------------------- */
+/* --- api_fetch_session.c --------------------------------------------------------------------- */
 
 /* Follows what a request says of fetch sessions, once for each: ends one, or goes on with one as
  * changed by the request. Sets the request's fetch_session, or its top_error. */
