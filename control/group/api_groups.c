@@ -216,8 +216,8 @@ static void get_listed(const void *context, int32_t index, void *ret_element)
     struct mill_list_groups_response_groups *element = ret_element;
     element->group_id = mill_wstr_of(group->id);
     element->protocol_type = mill_wstr_of(group->protocol_type ? group->protocol_type : "");
-    element->group_state = mill_wstr_of(mill_group_state_name(group->state));
-    element->group_type = mill_wstr_of("classic");
+    element->group_state = mill_wstr_of(mill_group_state_text(group));
+    element->group_type = mill_wstr_of(mill_group_type_name(group));
 }
 
 static int encode_list(struct mill_writer *to, int16_t version, const void *message)
@@ -262,12 +262,12 @@ void mill_list_groups(struct mill_groups *groups, struct mill_admin_request *req
         mill_admin_close(request);
         return;
     }
-    bool classic = filter_has(request, &in.types_filter, "classic");
-    for (uint32_t i = 0; classic && i < groups->shards.count; i++) {
+    for (uint32_t i = 0; i < groups->shards.count; i++) {
         for (const struct mill_group *group = groups->shards.items[i].first;
              group && groups->shards.items[i].state == MILL_SHARD_READY;
              group = group->shard_next) {
-            if (filter_has(request, &in.states_filter, mill_group_state_name(group->state))) {
+            if (filter_has(request, &in.types_filter, mill_group_type_name(group)) &&
+                filter_has(request, &in.states_filter, mill_group_state_text(group))) {
                 fill.found[count++] = group;
             }
         }
@@ -287,6 +287,7 @@ void mill_list_groups(struct mill_groups *groups, struct mill_admin_request *req
 struct described {
     const char *group_id;
     const struct mill_group *group; /* NULL unknown */
+    bool consumers;                 /* it is one of the other protocol */
     int16_t error;
     const struct mill_group_member *next;
 };
@@ -333,7 +334,9 @@ static void get_described(const void *context, int32_t index, void *ret_element)
                                                 ? mill_group_state_name(MILL_GROUP_DEAD)
                                                 : "");
         if (described->error == MILL_KERR_GROUP_ID_NOT_FOUND) {
-            element->error_message = mill_wstr_of("The group does not exist.");
+            element->error_message =
+                mill_wstr_of(described->consumers ? "The group is not a classic group."
+                                                  : "The group does not exist.");
         }
         return;
     }
@@ -378,6 +381,8 @@ void mill_describe_groups(struct mill_groups *groups, struct mill_admin_request 
         described->error = mill_shards_locate(&groups->shards, described->group_id);
         if (described->error == MILL_KERR_NONE) {
             described->group = mill_groups_find(groups, described->group_id);
+            described->consumers = described->group && described->group->consumers;
+            described->group = described->consumers ? NULL : described->group;
             described->error = described->group || version < 6
                                    ? (int16_t)MILL_KERR_NONE
                                    : (int16_t)MILL_KERR_GROUP_ID_NOT_FOUND;

@@ -14,14 +14,13 @@ enum {
     LEAVES_MAX = 1000,        /* of one LeaveGroup: each looks through the members */
 };
 
-static const char *text_or_empty(struct mill_admin_request *request, const struct mill_wstr *text)
+const char *mill_groups_text(struct mill_admin_request *request, const struct mill_wstr *text)
 {
     const char *copy = mill_admin_text(request, text, NULL);
     return copy ? copy : "";
 }
 
-/* "/1.2.3.4", as Kafka names a member's host. */
-static const char *host_of(struct mill_admin_request *request)
+const char *mill_groups_host(struct mill_admin_request *request)
 {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     const uint8_t *address = request->head.peer_address;
@@ -178,14 +177,14 @@ void mill_join_group(struct mill_groups *groups, struct mill_admin_request *requ
         return;
     }
     groups->joins++;
-    const char *group_id = text_or_empty(request, &in.group_id);
-    join.member_id = text_or_empty(request, &in.member_id);
+    const char *group_id = mill_groups_text(request, &in.group_id);
+    join.member_id = mill_groups_text(request, &in.member_id);
     join.instance_id = mill_admin_text(request, &in.group_instance_id, NULL);
-    join.client_id = text_or_empty(request, &request->header.client_id);
-    join.client_host = host_of(request);
+    join.client_id = mill_groups_text(request, &request->header.client_id);
+    join.client_host = mill_groups_host(request);
     join.session_timeout_ms = in.session_timeout_ms;
     join.rebalance_timeout_ms = version >= 1 ? in.rebalance_timeout_ms : in.session_timeout_ms;
-    join.protocol_type = text_or_empty(request, &in.protocol_type);
+    join.protocol_type = mill_groups_text(request, &in.protocol_type);
     join.id_required = version >= 4 && !join.instance_id;
     join.skip_supported = version >= 9;
     int16_t error = join_check(groups, group_id);
@@ -203,6 +202,11 @@ void mill_join_group(struct mill_groups *groups, struct mill_admin_request *requ
             error = group ? MILL_KERR_NONE : MILL_KERR_COORDINATOR_NOT_AVAILABLE;
         }
     }
+    if (error != MILL_KERR_NONE) {
+        join_refuse(request, join.member_id, error);
+        return;
+    }
+    error = mill_groups_make_classic(groups, group);
     if (error != MILL_KERR_NONE) {
         join_refuse(request, join.member_id, error);
         return;
@@ -278,8 +282,8 @@ void mill_sync_group(struct mill_groups *groups, struct mill_admin_request *requ
         mill_admin_close(request);
         return;
     }
-    const char *group_id = text_or_empty(request, &in.group_id);
-    sync.member_id = text_or_empty(request, &in.member_id);
+    const char *group_id = mill_groups_text(request, &in.group_id);
+    sync.member_id = mill_groups_text(request, &in.member_id);
     sync.instance_id = mill_admin_text(request, &in.group_instance_id, NULL);
     sync.generation = in.generation_id;
     sync.protocol_type = mill_admin_text(request, &in.protocol_type, NULL);
@@ -314,7 +318,7 @@ void mill_heartbeat(struct mill_groups *groups, struct mill_admin_request *reque
         mill_admin_close(request);
         return;
     }
-    const char *group_id = text_or_empty(request, &in.group_id);
+    const char *group_id = mill_groups_text(request, &in.group_id);
     mill_heartbeat_response_defaults(&out);
     out.error_code = group_id[0] == '\0' ? (int16_t)MILL_KERR_INVALID_GROUP_ID
                                          : mill_shards_locate(&groups->shards, group_id);
@@ -323,9 +327,9 @@ void mill_heartbeat(struct mill_groups *groups, struct mill_admin_request *reque
     } else if (out.error_code == MILL_KERR_NONE) {
         struct mill_group *group = mill_groups_find(groups, group_id);
         out.error_code =
-            group ? mill_group_heartbeat(&groups->env, group, text_or_empty(request, &in.member_id),
-                                         mill_admin_text(request, &in.group_instance_id, NULL),
-                                         in.generation_id)
+            group ? mill_group_heartbeat(
+                        &groups->env, group, mill_groups_text(request, &in.member_id),
+                        mill_admin_text(request, &in.group_instance_id, NULL), in.generation_id)
                   : (int16_t)MILL_KERR_UNKNOWN_MEMBER_ID;
     }
     mill_admin_answer(request, encode_heartbeat, &out);
@@ -372,11 +376,11 @@ static struct leaving *leaving_read(struct mill_admin_request *request,
     struct leaving *members = mill_pool_take(&request->pool, (uint64_t)count * sizeof(*members));
     *ret_count = 0;
     if (members && !many) {
-        members[(*ret_count)++].member_id = text_or_empty(request, &in->member_id);
+        members[(*ret_count)++].member_id = mill_groups_text(request, &in->member_id);
     }
     while (members && many &&
            mill_leave_group_request_members_next(&array, request->header.api_version, &item)) {
-        members[*ret_count].member_id = text_or_empty(request, &item.member_id);
+        members[*ret_count].member_id = mill_groups_text(request, &item.member_id);
         members[*ret_count].instance_id = mill_admin_text(request, &item.group_instance_id, NULL);
         (*ret_count)++;
     }
@@ -399,7 +403,7 @@ void mill_leave_group(struct mill_groups *groups, struct mill_admin_request *req
         mill_admin_close(request);
         return;
     }
-    const char *group_id = text_or_empty(request, &in.group_id);
+    const char *group_id = mill_groups_text(request, &in.group_id);
     mill_leave_group_response_defaults(&out);
     out.error_code = group_id[0] == '\0' ? (int16_t)MILL_KERR_INVALID_GROUP_ID
                                          : mill_shards_locate(&groups->shards, group_id);

@@ -11,6 +11,8 @@
 
 enum {
     PARTITIONS_MAX = 100000, /* of one request */
+    IDS_FROM = 10,           /* topics are named by their ids, in OffsetCommit and OffsetFetch */
+    EPOCHS_FROM = 9,         /* members of the consumer protocol say their epochs */
 };
 
 /* One partition of a request, in the order of the request. */
@@ -22,8 +24,9 @@ struct entry {
 };
 
 struct topic_entries {
-    const char *name;
+    const char *name; /* NULL: an id that no topic has */
     uint32_t name_length;
+    struct mill_uuid id; /* as asked, from version 10 on */
     struct entry *entries;
     uint32_t count;
 };
@@ -54,7 +57,9 @@ static bool partition_exists(const struct mill_groups *groups, const struct topi
                              int32_t partition)
 {
     const struct mill_topic *found =
-        mill_topics_by_name(&groups->controller->topics, topic->name, topic->name_length);
+        topic->name
+            ? mill_topics_by_name(&groups->controller->topics, topic->name, topic->name_length)
+            : NULL;
     return found && partition >= 0 && (uint32_t)partition < found->record->partitions_count;
 }
 
@@ -109,6 +114,30 @@ static struct topic_entries *change_topic(struct change *change, const struct mi
     return topic;
 }
 
+/* A copy of the name of the topic with this id, kept for as long as the pool; NULL none. */
+static const char *name_by_id(const struct mill_groups *groups, const struct mill_uuid *id,
+                              struct mill_pool *pool)
+{
+    const struct mill_topic *topic = mill_topics_by_id(&groups->controller->topics, id);
+    bool serves = topic && mill_topics_by_name(&groups->controller->topics, topic->record->name,
+                                               topic->record->name_length) == topic;
+    return serves ? mill_pool_text(pool, "%s", topic->record->name) : NULL;
+}
+
+/* Adds a topic that is named by its id. ret: as change_topic. */
+static struct topic_entries *change_topic_id(struct change *change, const struct mill_uuid *id,
+                                             int32_t count)
+{
+    const struct mill_wstr none = {0};
+    struct topic_entries *topic = change_topic(change, &none, count);
+    if (topic) {
+        topic->id = *id;
+        topic->name = name_by_id(change->groups, id, &change->pool);
+        topic->name_length = topic->name ? (uint32_t)strlen(topic->name) : 0;
+    }
+    return topic;
+}
+
 /* --- commit ------------------------------------------------------------------------------------
  */
 
@@ -125,6 +154,7 @@ static void get_commit_topic(const void *context, int32_t index, void *ret_eleme
     const struct topic_entries *topic = &((const struct change *)context)->topics[index];
     struct mill_offset_commit_response_topics *element = ret_element;
     element->name = mill_wstr_of_bytes(topic->name, (int32_t)topic->name_length);
+    element->topic_id = topic->id;
     element->partitions = (struct mill_warray){
         .count = (int32_t)topic->count, .get = get_commit_partition, .context = topic};
 }
@@ -240,7 +270,9 @@ static void commit_take(struct change *change, struct topic_entries *to, int32_t
                                               .metadata = text ? text : "",
                                               .commit_ms = groups->env.now_ms,
                                               .expire_ms = expire_ms};
-    if (!partition_exists(groups, to, partition)) {
+    if (!to->name) {
+        entry->error = MILL_KERR_UNKNOWN_TOPIC_ID;
+    } else if (!partition_exists(groups, to, partition)) {
         entry->error = MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION;
     } else if (metadata->length > groups->metadata_bytes_max) {
         entry->error = MILL_KERR_OFFSET_METADATA_TOO_LARGE;
@@ -259,7 +291,9 @@ static bool commit_read(struct change *change, const struct mill_offset_commit_r
                             ? now_ms + MILL_MIN(in->retention_time_ms, INT64_MAX - now_ms)
                             : -1;
     while (mill_offset_commit_request_topics_next(&topics, version, &topic)) {
-        struct topic_entries *to = change_topic(change, &topic.name, topic.partitions.count);
+        struct topic_entries *to =
+            version >= IDS_FROM ? change_topic_id(change, &topic.topic_id, topic.partitions.count)
+                                : change_topic(change, &topic.name, topic.partitions.count);
         while (to && mill_offset_commit_request_topics_partitions_next(&topic.partitions, version,
                                                                        &part)) {
             commit_take(change, to, part.partition_index, part.committed_offset,
@@ -272,9 +306,27 @@ static bool commit_read(struct change *change, const struct mill_offset_commit_r
     return true;
 }
 
+/* Whether a member of the consumer protocol may commit all of this now. ret: enum mill_kerr. */
+static int16_t consumer_may_commit(const struct change *change, const struct mill_group *group,
+                                   const char *member_id, int32_t epoch, int16_t version)
+{
+    const struct mill_topics *topics = &change->groups->controller->topics;
+    int16_t error = mill_consumer_may_commit(group, member_id, epoch, version, NULL, 0);
+    for (uint32_t i = 0; i < change->topics_count && error == MILL_KERR_NONE; i++) {
+        const struct topic_entries *entries = &change->topics[i];
+        const struct mill_topic *topic =
+            entries->name ? mill_topics_by_name(topics, entries->name, entries->name_length) : NULL;
+        for (uint32_t k = 0; topic && k < entries->count && error == MILL_KERR_NONE; k++) {
+            error = mill_consumer_may_commit(group, member_id, epoch, version, &topic->record->id,
+                                             entries->entries[k].partition);
+        }
+    }
+    return error;
+}
+
 /* The group that commits, when it may. ret: enum mill_kerr. */
 static int16_t commit_group(struct change *change, const struct mill_offset_commit_request *in,
-                            struct mill_group **ret_group)
+                            int16_t version, struct mill_group **ret_group)
 {
     struct mill_groups *groups = change->groups;
     const char *member_id = pool_text(&change->pool, &in->member_id);
@@ -286,7 +338,7 @@ static int16_t commit_group(struct change *change, const struct mill_offset_comm
     }
     struct mill_group *group = mill_groups_find(groups, change->group_id);
     if (!group && generation >= 0) {
-        return MILL_KERR_ILLEGAL_GENERATION;
+        return version >= EPOCHS_FROM ? MILL_KERR_GROUP_ID_NOT_FOUND : MILL_KERR_ILLEGAL_GENERATION;
     }
     if (!group) {
         group = mill_groups_make(groups, change->group_id);
@@ -295,6 +347,9 @@ static int16_t commit_group(struct change *change, const struct mill_offset_comm
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
     *ret_group = group;
+    if (group->consumers) {
+        return consumer_may_commit(change, group, member_id ? member_id : "", generation, version);
+    }
     return mill_group_may_commit(&groups->env, group, member_id ? member_id : "", instance_id,
                                  generation);
 }
@@ -390,7 +445,7 @@ void mill_offset_commit(struct mill_groups *groups, struct mill_admin_request *r
         mill_admin_close(request);
         return;
     }
-    change->error = commit_group(change, &in, &group);
+    change->error = commit_group(change, &in, version, &group);
     if (change->error != MILL_KERR_NONE) {
         commit_answer(change);
         return;
@@ -459,6 +514,13 @@ static int16_t txn_group(struct change *change, const struct mill_txn_offset_com
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
     *ret_group = group;
+    if (group->consumers) {
+        /* A producer that is no member sends neither id nor epoch. */
+        return generation < 0 && (!member_id || member_id[0] == '\0')
+                   ? (int16_t)MILL_KERR_NONE
+                   : consumer_may_commit(change, group, member_id ? member_id : "", generation,
+                                         EPOCHS_FROM);
+    }
     return mill_group_may_commit_txn(&groups->env, group, member_id ? member_id : "", instance_id,
                                      generation);
 }
@@ -546,7 +608,9 @@ struct fetched {
 static struct fetched fetched_of(const struct fetch_fill *fill,
                                  const struct mill_group_offset *offset, int32_t partition)
 {
-    const struct fetched none = {-1, -1, "", fill->partition_error};
+    bool unknown = !fill->all && !fill->topic && fill->version >= IDS_FROM;
+    const struct fetched none = {
+        -1, -1, "", unknown ? (int16_t)MILL_KERR_UNKNOWN_TOPIC_ID : fill->partition_error};
     const char *topic = offset ? offset->topic : fill->topic;
 #ifndef MILL_MUTANT_GROUP_UNSTABLE_TOLD
     if (fill->stable && fill->error == MILL_KERR_NONE && topic &&
@@ -610,11 +674,20 @@ static void get_fetch_group_partition(const void *context, int32_t index, void *
     element->error_code = fetched.error;
 }
 
-/* Goes on to the next topic: its name, and how many partitions. */
-static struct mill_wstr fetch_topic(struct fetch_fill *fill, int32_t *ret_count)
+static struct mill_uuid id_by_name(const struct fetch_fill *fill, const char *name)
+{
+    const struct mill_topic *topic =
+        mill_topics_by_name(&fill->groups->controller->topics, name, (uint32_t)strlen(name));
+    return topic ? topic->record->id : (struct mill_uuid){{0}};
+}
+
+/* Goes on to the next topic: its name, its id from version 10 on, and how many partitions. */
+static struct mill_wstr fetch_topic(struct fetch_fill *fill, struct mill_uuid *ret_id,
+                                    int32_t *ret_count)
 {
     if (fill->all) {
         *ret_count = run_of_topic(fill);
+        *ret_id = id_by_name(fill, fill->offsets[fill->next]->topic);
         return mill_wstr_of(fill->offsets[fill->next]->topic);
     }
     struct mill_wstr name = {0};
@@ -622,6 +695,7 @@ static struct mill_wstr fetch_topic(struct fetch_fill *fill, int32_t *ret_count)
         struct mill_offset_fetch_request_groups_topics asked;
         (void)mill_offset_fetch_request_groups_topics_next(&fill->asked, fill->version, &asked);
         name = asked.name;
+        *ret_id = asked.topic_id;
         fill->asked_indexes = asked.partition_indexes;
     } else {
         struct mill_offset_fetch_request_topics asked;
@@ -630,7 +704,8 @@ static struct mill_wstr fetch_topic(struct fetch_fill *fill, int32_t *ret_count)
         fill->asked_indexes = asked.partition_indexes;
     }
     *ret_count = MILL_MAX(fill->asked_indexes.count, 0);
-    fill->topic = mill_admin_text(fill->request, &name, NULL);
+    fill->topic = fill->version >= IDS_FROM ? name_by_id(fill->groups, ret_id, &fill->request->pool)
+                                            : mill_admin_text(fill->request, &name, NULL);
     return name;
 }
 
@@ -638,9 +713,10 @@ static void get_fetch_topic(const void *context, int32_t index, void *ret_elemen
 {
     struct fetch_fill *fill = (void *)(uintptr_t)context;
     struct mill_offset_fetch_response_topics *element = ret_element;
+    struct mill_uuid id;
     int32_t count = 0;
     MILL_UNUSED(index);
-    element->name = fetch_topic(fill, &count);
+    element->name = fetch_topic(fill, &id, &count);
     element->partitions =
         (struct mill_warray){.count = count, .get = get_fetch_partition, .context = fill};
 }
@@ -651,7 +727,7 @@ static void get_fetch_group_topic(const void *context, int32_t index, void *ret_
     struct mill_offset_fetch_response_groups_topics *element = ret_element;
     int32_t count = 0;
     MILL_UNUSED(index);
-    element->name = fetch_topic(fill, &count);
+    element->name = fetch_topic(fill, &element->topic_id, &count);
     element->partitions =
         (struct mill_warray){.count = count, .get = get_fetch_group_partition, .context = fill};
 }
@@ -676,8 +752,12 @@ static bool fetch_all(struct fetch_fill *fill)
     }
     for (const struct mill_group_offset *offset = fill->group ? fill->group->offsets : NULL; offset;
          offset = offset->next) {
-        fill->offsets[fill->offsets_count++] = offset;
+        struct mill_uuid id = id_by_name(fill, offset->topic);
+        if (fill->version < IDS_FROM || !mill_uuid_is_zero(&id)) {
+            fill->offsets[fill->offsets_count++] = offset;
+        }
     }
+    count = fill->offsets_count;
     if (count > 0) {
         qsort(fill->offsets, count, sizeof(fill->offsets[0]), by_topic);
     }
@@ -688,10 +768,16 @@ static bool fetch_all(struct fetch_fill *fill)
     return true;
 }
 
+/* Who asks, from version 9 on. */
+struct fetch_member {
+    struct mill_wstr id; /* null: nobody in particular */
+    int32_t epoch;
+};
+
 /* Prepares the answer for one group. ret: false no memory. */
 static bool fetch_begin(struct mill_groups *groups, struct mill_admin_request *request,
                         const struct mill_wstr *group_id, const struct mill_warray *topics,
-                        bool stable, struct fetch_fill *ret)
+                        const struct fetch_member *member, bool stable, struct fetch_fill *ret)
 {
     *ret = (struct fetch_fill){.groups = groups,
                                .request = request,
@@ -708,6 +794,10 @@ static bool fetch_begin(struct mill_groups *groups, struct mill_admin_request *r
         ret->group = mill_groups_find(groups, ret->group_id);
         if (ret->group && ret->group->state == MILL_GROUP_DEAD) {
             ret->group = NULL;
+        }
+        const char *member_id = mill_admin_text(request, &member->id, NULL);
+        if (ret->group && ret->group->consumers) {
+            ret->error = mill_consumer_may_fetch(ret->group, member_id, member->epoch);
         }
     }
     if (ret->version == 1) {
@@ -755,6 +845,7 @@ void mill_offset_fetch(struct mill_groups *groups, struct mill_admin_request *re
     struct mill_offset_fetch_request in;
     struct mill_offset_fetch_request_groups asked;
     struct fetch_answer answer = {0};
+    const struct fetch_member anyone = {.id = {.length = -1}, .epoch = -1};
     int16_t version = request->header.api_version;
     if (mill_offset_fetch_request_decode(at, version, &in) < 0 ||
         in.groups.count > MILL_ADMIN_ELEMENTS_MAX) {
@@ -766,14 +857,15 @@ void mill_offset_fetch(struct mill_groups *groups, struct mill_admin_request *re
     answer.copies = mill_pool_take(&request->pool, most * sizeof(*answer.fills));
     bool good = answer.fills && answer.copies;
     if (version < 8) {
-        good = good && fetch_begin(groups, request, &in.group_id, &in.topics, in.require_stable,
-                                   &answer.fills[0]);
+        good = good && fetch_begin(groups, request, &in.group_id, &in.topics, &anyone,
+                                   in.require_stable, &answer.fills[0]);
         answer.count = 1;
     }
     while (good && version >= 8 &&
            mill_offset_fetch_request_groups_next(&in.groups, version, &asked)) {
-        good = fetch_begin(groups, request, &asked.group_id, &asked.topics, in.require_stable,
-                           &answer.fills[answer.count++]);
+        struct fetch_member member = {asked.member_id, asked.member_epoch};
+        good = fetch_begin(groups, request, &asked.group_id, &asked.topics, &member,
+                           in.require_stable, &answer.fills[answer.count++]);
     }
     if (!good) {
         mill_admin_close(request);

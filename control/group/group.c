@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "control/group/consumer.h"
 #include "control/group/member.h"
 #include "protocol/errors.h"
 
@@ -27,6 +28,7 @@ struct mill_group *mill_group_new(const char *id)
     if (group) {
         memcpy(group->id, id, length);
         group->members_last = &group->members;
+        group->queued_last = &group->queued;
         group->join_due_ns = MILL_NEVER;
         group->sync_due_ns = MILL_NEVER;
         group->stored_generation = -1;
@@ -52,6 +54,7 @@ static void pending_drop(struct mill_group_env *env, struct mill_group *group,
 void mill_group_free(struct mill_group_env *env, struct mill_group *group)
 {
     mill_group_clear_members(env, group);
+    mill_consumer_drop(env, group);
     while (group->pending) {
         pending_drop(env, group, &group->pending);
     }
@@ -847,6 +850,14 @@ struct mill_group_member *mill_group_restore_member(struct mill_group_env *env,
         env->bytes += member->assignment.size_bytes;
     }
     return member;
+}
+
+void mill_group_forget_classic(struct mill_group_env *env, struct mill_group *group)
+{
+    mill_group_clear_members(env, group);
+    free(group->protocol);
+    group->protocol = NULL;
+    group->generation = 0;
 }
 
 void mill_group_resume(struct mill_group_env *env, struct mill_group *group)

@@ -62,7 +62,10 @@ struct mill_group_pending {
     char id[];
 };
 
-struct mill_group_offset; /* offsets.h */
+struct mill_group_offset;   /* groups.h */
+struct mill_consumer_group; /* consumer.h */
+struct mill_consumer_write; /* api_consumer.c */
+struct mill_admin_request;
 
 struct mill_group {
     struct mill_group *next; /* in its bucket */
@@ -71,8 +74,8 @@ struct mill_group {
     struct mill_heap_item timer;
     int32_t shard; /* partition of __consumer_offsets */
     enum mill_group_state state;
-    int64_t state_ms; /* wall clock of its last change */
-    int32_t generation;
+    int64_t state_ms;    /* wall clock of its last change */
+    int32_t generation;  /* of the consumer protocol: the group's epoch */
     char *protocol_type; /* NULL: none, simple consumers only */
     char *protocol;      /* chosen one; NULL none */
     struct mill_group_member *leader;
@@ -82,13 +85,17 @@ struct mill_group {
     uint32_t joined_count; /* with a parked join */
     struct mill_group_pending *pending;
     uint32_t pending_count;
-    uint64_t join_due_ns;      /* preparing: when it ends at the latest; MILL_NEVER */
-    uint64_t delay_left_ns;    /* of the initial delay, what may be added */
-    bool delaying;             /* in the initial delay */
-    bool member_added;         /* since it last began */
-    uint64_t sync_due_ns;      /* who has not synced by then is removed; MILL_NEVER */
-    int32_t stored_generation; /* whose assignments went to the log last */
-    uint32_t commits;          /* on their way to the log; the group stays */
+    uint64_t join_due_ns;                  /* preparing: when it ends at the latest; MILL_NEVER */
+    uint64_t delay_left_ns;                /* of the initial delay, what may be added */
+    bool delaying;                         /* in the initial delay */
+    bool member_added;                     /* since it last began */
+    uint64_t sync_due_ns;                  /* who has not synced by then is removed; MILL_NEVER */
+    int32_t stored_generation;             /* whose assignments went to the log last */
+    uint32_t commits;                      /* on their way to the log; the group stays */
+    struct mill_consumer_group *consumers; /* NULL: classic */
+    struct mill_consumer_write *write;     /* of the consumer protocol, on its way to the log */
+    struct mill_admin_request *queued;     /* heartbeats that wait for it, the oldest first */
+    struct mill_admin_request **queued_last;
     struct mill_group_offset *offsets;
     uint32_t offsets_count;
     char id[];
@@ -218,6 +225,8 @@ struct mill_group_member *mill_group_restore_member(struct mill_group_env *env,
                                                     const struct mill_group_join *join,
                                                     const struct mill_group_blob *assignment);
 void mill_group_clear_members(struct mill_group_env *env, struct mill_group *group);
+/* Its record was buried: what is left of it are offsets. */
+void mill_group_forget_classic(struct mill_group_env *env, struct mill_group *group);
 /* Loaded: the time-outs begin now. */
 void mill_group_resume(struct mill_group_env *env, struct mill_group *group);
 /* Replaces a text of the group (type, protocol). value NULL: none. ret: 0, -ENOMEM. */

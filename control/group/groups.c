@@ -111,6 +111,17 @@ void mill_groups_remove(struct mill_groups *groups, struct mill_group *group)
     groups->groups_count--;
 }
 
+const char *mill_group_type_name(const struct mill_group *group)
+{
+    return group->consumers ? "consumer" : "classic";
+}
+
+const char *mill_group_state_text(const struct mill_group *group)
+{
+    return group->consumers ? mill_consumer_group_state(group)
+                            : mill_group_state_name(group->state);
+}
+
 /* --- offsets -----------------------------------------------------------------------------------
  */
 
@@ -326,23 +337,42 @@ static void group_buried(void *context, const struct mill_journal_result *result
     free(buried);
 }
 
+/* Tombstones of the group itself, in whichever protocol it has records. ret: false no memory. */
+static bool bury_group(struct mill_group *group, struct mill_pool *pool,
+                       struct mill_consumer_plan *plan, struct mill_journal_record *ret_record)
+{
+    if (group->consumers) {
+        mill_consumer_bury(group, plan);
+        return plan->error == MILL_KERR_NONE;
+    }
+    ret_record->value_bytes = -1;
+    ret_record->key = mill_group_key_write(pool, group->id, &ret_record->key_bytes);
+    return ret_record->key != NULL;
+}
+
 int16_t mill_groups_bury(struct mill_groups *groups, struct mill_group *group,
                          struct mill_group_offset *const *offsets, uint32_t offsets_count,
                          bool group_too, mill_journal_done done, void *context)
 {
     struct mill_pool pool = {.limit_bytes = MILL_SHARDS_POOL_BYTES};
-    uint32_t count = offsets_count + (group_too ? 1 : 0);
+    struct mill_consumer_plan plan = {.pool = {.limit_bytes = MILL_SHARDS_POOL_BYTES}};
+    struct mill_journal_record own = {0};
+    bool whole = !group_too || bury_group(group, &pool, &plan, &own);
+    uint32_t own_count = !group_too ? 0 : group->consumers ? plan.records_count : 1;
+    uint32_t count = offsets_count + own_count;
     struct mill_journal_record *records = mill_pool_take(&pool, count * sizeof(*records));
     struct buried *buried = calloc(1, sizeof(*buried));
-    bool whole = records && buried;
+    whole = whole && records && buried;
     int16_t error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
-    for (uint32_t i = 0; whole && i < count; i++) {
+    for (uint32_t i = 0; whole && i < offsets_count; i++) {
         records[i].value_bytes = -1;
-        records[i].key = i < offsets_count
-                             ? mill_offset_key_write(&pool, group->id, offsets[i]->topic,
-                                                     offsets[i]->partition, &records[i].key_bytes)
-                             : mill_group_key_write(&pool, group->id, &records[i].key_bytes);
+        records[i].key = mill_offset_key_write(&pool, group->id, offsets[i]->topic,
+                                               offsets[i]->partition, &records[i].key_bytes);
         whole = records[i].key != NULL;
+    }
+    if (whole && own_count > 0) {
+        memcpy(records + offsets_count, group->consumers ? plan.records : &own,
+               own_count * sizeof(*records));
     }
     if (whole) {
         *buried = (struct buried){groups, group->shard, done, context};
@@ -351,7 +381,25 @@ int16_t mill_groups_bury(struct mill_groups *groups, struct mill_group *group,
     if (error != MILL_KERR_NONE) {
         free(buried);
     }
+    mill_consumer_plan_free(&plan);
     mill_pool_clear(&pool);
+    return error;
+}
+
+int16_t mill_groups_make_classic(struct mill_groups *groups, struct mill_group *group)
+{
+    if (!group->consumers) {
+        return MILL_KERR_NONE;
+    }
+    if (group->consumers->count > 0 || group->write) {
+        return MILL_KERR_INCONSISTENT_GROUP_PROTOCOL;
+    }
+    /* Whatever becomes of this: its next record is behind it and says what it is. */
+    int16_t error = mill_groups_bury(groups, group, NULL, 0, true, NULL, NULL);
+    if (error == MILL_KERR_NONE) {
+        mill_consumer_drop(&groups->env, group);
+        group->generation = 0;
+    }
     return error;
 }
 
@@ -363,7 +411,7 @@ static bool apply_group(struct mill_groups *groups, const struct mill_group_reco
 {
     struct mill_group *group = mill_groups_find(groups, record->group);
     if (record->tombstone) {
-        if (group) {
+        if (group && !group->consumers) {
             mill_group_clear_members(&groups->env, group);
             if (group->offsets_count == 0) {
                 mill_groups_remove(groups, group);
@@ -375,6 +423,7 @@ static bool apply_group(struct mill_groups *groups, const struct mill_group_reco
     if (!group) {
         return false;
     }
+    mill_consumer_drop(&groups->env, group);
     mill_group_clear_members(&groups->env, group);
     group->generation = record->generation;
     group->state_ms = record->state_ms >= 0 ? record->state_ms : groups->env.now_ms;
@@ -391,6 +440,21 @@ static bool apply_group(struct mill_groups *groups, const struct mill_group_reco
         }
     }
     return whole;
+}
+
+static bool apply_consumer(struct mill_groups *groups, const struct mill_group_record *record)
+{
+    struct mill_group *group = record->tombstone ? mill_groups_find(groups, record->group)
+                                                 : mill_groups_make(groups, record->group);
+    if (!group) {
+        return record->tombstone;
+    }
+    bool good = mill_consumer_apply(&groups->consumer, group, &record->consumer);
+    if (!group->consumers && group->offsets_count == 0 && group->members_count == 0 &&
+        group->commits == 0) {
+        mill_groups_remove(groups, group);
+    }
+    return good;
 }
 
 static bool apply_offset(struct mill_groups *groups, const struct mill_group_record *record)
@@ -447,7 +511,10 @@ static bool load_record(void *context, int32_t shard, bool again, const struct m
     if (read.kind == MILL_GROUP_RECORD_OFFSET) {
         return apply_offset(groups, &read);
     }
-    /* Again: what is in memory of a group is newer than any record. */
+    if (read.kind == MILL_GROUP_RECORD_CONSUMER) {
+        return apply_consumer(groups, &read); /* memory is what was read, in whatever order */
+    }
+    /* Again: what is in memory of a classic group is newer than any record. */
     return read.kind != MILL_GROUP_RECORD_GROUP || again || apply_group(groups, &read);
 }
 
@@ -455,10 +522,15 @@ static void load_ready(void *context, int32_t shard, bool again)
 {
     struct mill_groups *groups = context;
     struct mill_group *next = NULL;
-    for (struct mill_group *group = groups->shards.items[shard].first; group && !again;
-         group = next) {
+    for (struct mill_group *group = groups->shards.items[shard].first; group; group = next) {
         next = group->shard_next;
-        mill_group_resume(&groups->env, group);
+        if (group->consumers && again) {
+            mill_consumer_timer(&groups->consumer, group);
+        } else if (group->consumers) {
+            mill_consumer_resume(&groups->consumer, group);
+        } else if (!again) {
+            mill_group_resume(&groups->env, group);
+        }
     }
 }
 
@@ -470,6 +542,7 @@ static void load_drop(void *context, int32_t shard)
     while (groups->shards.items[shard].first) {
         struct mill_group *group = groups->shards.items[shard].first;
         mill_group_release(&groups->env, group, MILL_KERR_NOT_COORDINATOR);
+        mill_consumers_release(groups, group, MILL_KERR_NOT_COORDINATOR);
         mill_groups_remove(groups, group);
     }
 }
@@ -510,6 +583,9 @@ static bool subscription_names(const struct mill_group_blob *blob, const char *t
 bool mill_group_subscribes(const struct mill_group *group, const char *topic, bool *ret_known)
 {
     *ret_known = group->protocol_type && strcmp(group->protocol_type, "consumer") == 0;
+    if (group->consumers) {
+        return mill_consumer_subscribes(group, topic);
+    }
     for (const struct mill_group_member *member = group->members; member && *ret_known;
          member = member->next) {
         bool readable = false;
@@ -534,10 +610,11 @@ static bool offset_expired(const struct mill_groups *groups, const struct mill_g
     int64_t since_ms = offset->value.commit_ms;
     if (group->protocol_type) {
         bool known = false;
-        if (group->state == MILL_GROUP_EMPTY) {
+        if (group->state == MILL_GROUP_EMPTY && !group->consumers) {
             since_ms = MILL_MAX(since_ms, group->state_ms);
-        } else if (group->state != MILL_GROUP_STABLE ||
-                   mill_group_subscribes(group, offset->topic, &known) || !known) {
+        } else if (group->state != MILL_GROUP_EMPTY &&
+                   (group->state != MILL_GROUP_STABLE ||
+                    mill_group_subscribes(group, offset->topic, &known) || !known)) {
             return false;
         }
     }
@@ -634,7 +711,11 @@ static void timers_run(struct mill_groups *groups)
         }
         struct mill_group *group = MILL_CONTAINER_OF(first, struct mill_group, timer);
         mill_heap_remove(&groups->timers, first);
-        mill_group_time(&groups->env, group);
+        if (group->consumers) {
+            mill_consumers_time(groups, group);
+        } else {
+            mill_group_time(&groups->env, group);
+        }
     }
 }
 
@@ -642,6 +723,7 @@ uint64_t mill_groups_step(struct mill_groups *groups, const struct mill_now *now
 {
     groups->env.now_ns = now->mono_ns;
     groups->env.now_ms = now->wall_ms;
+    groups->consumer.topics.version = mill_consumers_topics_version(groups);
     bool loading = mill_shards_step(&groups->shards);
     timers_run(groups);
     if (groups->check_due_ns == 0) {
@@ -673,6 +755,7 @@ void mill_groups_attach(struct mill_groups *groups)
              group = group->shard_next) {
             /* The clients are gone with their connections; answers are dropped by their cores. */
             mill_group_release(&groups->env, group, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+            mill_consumers_release(groups, group, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
         }
     }
 }
@@ -722,6 +805,7 @@ int mill_groups_open(struct mill_groups *groups, struct mill_controller *control
                    .topic_name = MILL_OFFSETS_TOPIC},
     };
     groups->env.context = groups;
+    mill_consumers_open(groups);
     groups->answered_last = &groups->answered;
     controller->random(controller->random_context, groups->key, sizeof(groups->key));
     groups->buckets = calloc(BUCKETS, sizeof(struct mill_group *));
@@ -789,6 +873,8 @@ static const struct {
     {MILL_API_KEY_LIST_GROUPS, mill_list_groups},
     {MILL_API_KEY_DELETE_GROUPS, mill_delete_groups},
     {MILL_API_KEY_OFFSET_DELETE, mill_offset_delete},
+    {MILL_API_KEY_CONSUMER_GROUP_HEARTBEAT, mill_consumer_group_heartbeat},
+    {MILL_API_KEY_CONSUMER_GROUP_DESCRIBE, mill_consumer_group_describe},
 };
 
 bool mill_groups_has_api(int16_t api_key)
@@ -804,6 +890,7 @@ bool mill_groups_has_api(int16_t api_key)
 void mill_groups_request(struct mill_groups *groups, struct mill_admin_request *request,
                          struct mill_cursor *at)
 {
+    groups->consumer.topics.version = mill_consumers_topics_version(groups);
     for (size_t i = 0; i < MILL_COUNT_OF(handlers); i++) {
         if (handlers[i].key == request->header.api_key) {
             handlers[i].handle(groups, request, at);

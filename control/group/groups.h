@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "control/admin/request.h"
+#include "control/group/consumer.h"
 #include "control/group/group.h"
 #include "control/group/records.h"
 #include "control/group/txn_offsets.h"
@@ -50,6 +51,7 @@ struct mill_expiry {
 
 struct mill_groups {
     struct mill_group_env env;
+    struct mill_consumer_env consumer;
     struct mill_controller *controller;
     const struct mill_config *config;
     int64_t commit_timeout_ms;
@@ -121,6 +123,13 @@ struct mill_group_offset *mill_groups_offset(const struct mill_groups *groups,
 bool mill_groups_offset_set(struct mill_groups *groups, struct mill_group *group, const char *topic,
                             int32_t partition, const struct mill_offset_value *value);
 void mill_groups_offset_remove(struct mill_groups *groups, struct mill_group_offset *offset);
+/* "classic" or "consumer". */
+const char *mill_group_type_name(const struct mill_group *group);
+/* As its protocol names it. */
+const char *mill_group_state_text(const struct mill_group *group);
+/* An empty group of the consumer protocol becomes a classic one; its records there are buried.
+ * ret: enum mill_kerr when it has members. */
+int16_t mill_groups_make_classic(struct mill_groups *groups, struct mill_group *group);
 /* True when a member's subscription names the topic; *ret_known false: the group's protocol is not
  * "consumer", or a subscription cannot be read. */
 bool mill_group_subscribes(const struct mill_group *group, const char *topic, bool *ret_known);
@@ -162,9 +171,27 @@ void mill_describe_groups(struct mill_groups *groups, struct mill_admin_request 
                           struct mill_cursor *at);
 void mill_delete_groups(struct mill_groups *groups, struct mill_admin_request *request,
                         struct mill_cursor *at);
+/* A text of a request in its pool; "" when it is null or there is no memory. */
+const char *mill_groups_text(struct mill_admin_request *request, const struct mill_wstr *text);
+/* "/1.2.3.4", as Kafka names a member's host. */
+const char *mill_groups_host(struct mill_admin_request *request);
 /* Answers of the state machine. */
 void mill_members_joined(void *waiter, const struct mill_group_join_answer *answer);
 void mill_members_synced(void *waiter, int16_t error, const struct mill_group *group,
                          const struct mill_group_member *member);
+
+/* consumer_topics.c: what groups of the consumer protocol share, by the settings. */
+void mill_consumers_open(struct mill_groups *groups);
+/* Another number whenever a topic came, went or grew. */
+uint64_t mill_consumers_topics_version(const struct mill_groups *groups);
+/* api_consumer.c */
+void mill_consumer_group_heartbeat(struct mill_groups *groups, struct mill_admin_request *request,
+                                   struct mill_cursor *at);
+void mill_consumer_group_describe(struct mill_groups *groups, struct mill_admin_request *request,
+                                  struct mill_cursor *at);
+/* A timer of a group of this protocol is due. */
+void mill_consumers_time(struct mill_groups *groups, struct mill_group *group);
+/* Answers every heartbeat that waits in the group's queue with error. */
+void mill_consumers_release(struct mill_groups *groups, struct mill_group *group, int16_t error);
 
 #endif

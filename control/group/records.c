@@ -5,10 +5,8 @@
 #include "control/group/records.h"
 
 #include <errno.h>
-#include <string.h>
 
-#include "base/byteorder.h"
-#include "protocol/codec.h"
+#include "control/group/record_io.h"
 
 enum {
     OFFSET_KEY_VERSION = 1,
@@ -23,48 +21,19 @@ enum {
 /* --- writing -----------------------------------------------------------------------------------
  */
 
-static void put_text(struct mill_writer *to, const char *text)
-{
-    struct mill_wstr value = mill_wstr_of(text);
-    mill_write_str(to, false, true, &value);
-}
-
-static void put_blob(struct mill_writer *to, const struct mill_group_blob *blob)
-{
-    mill_write_i32(to, (int32_t)blob->size_bytes);
-    mill_write_bytes(to, blob->bytes, blob->size_bytes);
-}
-
-static uint64_t text_bytes(const char *text)
-{
-    return 2 + (text ? strlen(text) : 0);
-}
-
-static uint8_t *begin(struct mill_pool *pool, struct mill_writer *to, uint64_t capacity)
-{
-    uint8_t *bytes = capacity <= INT32_MAX ? mill_pool_take(pool, capacity) : NULL;
-    mill_writer_init(to, bytes, bytes ? (uint32_t)capacity : 0, NULL, 0);
-    return bytes;
-}
-
-static uint8_t *end(const struct mill_writer *to, uint32_t *ret_bytes)
-{
-    *ret_bytes = to->size_bytes;
-    return to->error ? NULL : to->bytes;
-}
-
 uint8_t *mill_offset_key_write(struct mill_pool *pool, const char *group, const char *topic,
                                int32_t partition, uint32_t *ret_bytes)
 {
     struct mill_writer to;
-    if (!begin(pool, &to, NUMBERS_BYTES + text_bytes(group) + text_bytes(topic))) {
+    if (!mill_rec_begin(pool, &to,
+                        NUMBERS_BYTES + mill_rec_text_bytes(group) + mill_rec_text_bytes(topic))) {
         return NULL;
     }
     mill_write_i16(&to, OFFSET_KEY_VERSION);
-    put_text(&to, group);
-    put_text(&to, topic);
+    mill_rec_put_text(&to, group);
+    mill_rec_put_text(&to, topic);
     mill_write_i32(&to, partition);
-    return end(&to, ret_bytes);
+    return mill_rec_end(&to, ret_bytes);
 }
 
 uint8_t *mill_offset_value_write(struct mill_pool *pool, const struct mill_offset_value *value,
@@ -72,7 +41,7 @@ uint8_t *mill_offset_value_write(struct mill_pool *pool, const struct mill_offse
 {
     struct mill_writer to;
     bool expiring = value->expire_ms >= 0;
-    if (!begin(pool, &to, NUMBERS_BYTES + text_bytes(value->metadata))) {
+    if (!mill_rec_begin(pool, &to, NUMBERS_BYTES + mill_rec_text_bytes(value->metadata))) {
         return NULL;
     }
     mill_write_i16(&to, expiring ? OFFSET_VALUE_EXPIRING : OFFSET_VALUE_VERSION);
@@ -80,171 +49,93 @@ uint8_t *mill_offset_value_write(struct mill_pool *pool, const struct mill_offse
     if (!expiring) {
         mill_write_i32(&to, value->leader_epoch);
     }
-    put_text(&to, value->metadata);
+    mill_rec_put_text(&to, value->metadata);
     mill_write_i64(&to, value->commit_ms);
     if (expiring) {
         mill_write_i64(&to, value->expire_ms);
     }
-    return end(&to, ret_bytes);
+    return mill_rec_end(&to, ret_bytes);
 }
 
 uint8_t *mill_group_key_write(struct mill_pool *pool, const char *group, uint32_t *ret_bytes)
 {
     struct mill_writer to;
-    if (!begin(pool, &to, NUMBERS_BYTES + text_bytes(group))) {
+    if (!mill_rec_begin(pool, &to, NUMBERS_BYTES + mill_rec_text_bytes(group))) {
         return NULL;
     }
     mill_write_i16(&to, GROUP_KEY_VERSION);
-    put_text(&to, group);
-    return end(&to, ret_bytes);
+    mill_rec_put_text(&to, group);
+    return mill_rec_end(&to, ret_bytes);
 }
 
 uint8_t *mill_group_value_write(struct mill_pool *pool, const struct mill_group *group,
                                 uint32_t *ret_bytes)
 {
     struct mill_writer to;
-    uint64_t size = NUMBERS_BYTES + text_bytes(group->protocol_type) + text_bytes(group->protocol) +
-                    (group->leader ? text_bytes(group->leader->id) : 2);
+    uint64_t size = NUMBERS_BYTES + mill_rec_text_bytes(group->protocol_type) +
+                    mill_rec_text_bytes(group->protocol) +
+                    (group->leader ? mill_rec_text_bytes(group->leader->id) : 2);
     for (const struct mill_group_member *member = group->members; member; member = member->next) {
-        size += NUMBERS_BYTES + text_bytes(member->id) + text_bytes(member->instance_id) +
-                text_bytes(member->client_id) + text_bytes(member->client_host) +
+        size += NUMBERS_BYTES + mill_rec_text_bytes(member->id) +
+                mill_rec_text_bytes(member->instance_id) + mill_rec_text_bytes(member->client_id) +
+                mill_rec_text_bytes(member->client_host) +
                 mill_group_metadata(group, member)->size_bytes + member->assignment.size_bytes;
     }
-    if (!begin(pool, &to, size)) {
+    if (!mill_rec_begin(pool, &to, size)) {
         return NULL;
     }
     mill_write_i16(&to, GROUP_VALUE_VERSION);
-    put_text(&to, group->protocol_type ? group->protocol_type : "");
+    mill_rec_put_text(&to, group->protocol_type ? group->protocol_type : "");
     mill_write_i32(&to, group->generation);
-    put_text(&to, group->protocol);
-    put_text(&to, group->leader ? group->leader->id : NULL);
+    mill_rec_put_text(&to, group->protocol);
+    mill_rec_put_text(&to, group->leader ? group->leader->id : NULL);
     mill_write_i64(&to, group->state_ms);
     mill_write_i32(&to, (int32_t)group->members_count);
     for (const struct mill_group_member *member = group->members; member; member = member->next) {
-        put_text(&to, member->id);
-        put_text(&to, member->instance_id);
-        put_text(&to, member->client_id);
-        put_text(&to, member->client_host);
+        mill_rec_put_text(&to, member->id);
+        mill_rec_put_text(&to, member->instance_id);
+        mill_rec_put_text(&to, member->client_id);
+        mill_rec_put_text(&to, member->client_host);
         mill_write_i32(&to, member->rebalance_timeout_ms);
         mill_write_i32(&to, member->session_timeout_ms);
-        put_blob(&to, mill_group_metadata(group, member));
-        put_blob(&to, &member->assignment);
+        mill_rec_put_blob(&to, mill_group_metadata(group, member));
+        mill_rec_put_blob(&to, &member->assignment);
     }
-    return end(&to, ret_bytes);
+    return mill_rec_end(&to, ret_bytes);
 }
 
 /* --- reading -----------------------------------------------------------------------------------
  */
 
-struct reader {
-    struct mill_cursor at;
-    struct mill_pool *pool;
-    bool flexible;
-    int error; /* first failure: -EBADMSG, -ENOMEM */
-};
-
-static const char *get_text(struct reader *from)
+static void read_offset_value(struct mill_rec_reader *from, struct mill_group_record *ret)
 {
-    struct mill_wstr text;
-    if (from->error || !mill_read_str(&from->at, from->flexible, true, &text)) {
-        from->error = from->error ? from->error : -EBADMSG;
-        return NULL;
-    }
-    if (text.length < 0) {
-        return NULL;
-    }
-    char *copy = mill_pool_take(from->pool, (uint64_t)text.length + 1);
-    if (!copy || mill_wstr_copy(&text, copy, (uint32_t)text.length + 1) < 0) {
-        from->error = -ENOMEM;
-        return NULL;
-    }
-    return copy;
-}
-
-/* Where null is not allowed. */
-static const char *get_name(struct reader *from)
-{
-    const char *text = get_text(from);
-    if (!text && !from->error) {
-        from->error = -EBADMSG;
-    }
-    return text ? text : "";
-}
-
-static struct mill_group_blob get_blob(struct reader *from)
-{
-    struct mill_wstr blob;
-    struct mill_group_blob value = {0};
-    if (from->error || !mill_read_blob(&from->at, from->flexible, true, &blob)) {
-        from->error = from->error ? from->error : -EBADMSG;
-        return value;
-    }
-    if (blob.length > 0) {
-        value.bytes = mill_pool_take(from->pool, (uint64_t)blob.length);
-        value.size_bytes = (uint32_t)blob.length;
-        if (!value.bytes || mill_cursor_read(&blob.at, value.bytes, value.size_bytes) < 0) {
-            from->error = -ENOMEM;
-        }
-    }
-    return value;
-}
-
-static int16_t get_i16(struct reader *from)
-{
-    int16_t value = 0;
-    if (!mill_read_i16(&from->at, &value)) {
-        from->error = from->error ? from->error : -EBADMSG;
-    }
-    return value;
-}
-
-static int32_t get_i32(struct reader *from)
-{
-    int32_t value = 0;
-    if (!mill_read_i32(&from->at, &value)) {
-        from->error = from->error ? from->error : -EBADMSG;
-    }
-    return value;
-}
-
-static int64_t get_i64(struct reader *from)
-{
-    int64_t value = 0;
-    if (!mill_read_i64(&from->at, &value)) {
-        from->error = from->error ? from->error : -EBADMSG;
-    }
-    return value;
-}
-
-static void read_offset_value(struct reader *from, struct mill_group_record *ret)
-{
-    int16_t version = get_i16(from);
+    int16_t version = mill_rec_i16(from);
     from->flexible = version >= VALUE_FLEXIBLE;
     ret->value = (struct mill_offset_value){.leader_epoch = -1, .expire_ms = -1};
-    ret->value.offset = get_i64(from);
+    ret->value.offset = mill_rec_i64(from);
     if (version >= OFFSET_VALUE_VERSION) {
-        ret->value.leader_epoch = get_i32(from);
+        ret->value.leader_epoch = mill_rec_i32(from);
     }
-    ret->value.metadata = get_name(from);
-    ret->value.commit_ms = get_i64(from);
+    ret->value.metadata = mill_rec_name(from);
+    ret->value.commit_ms = mill_rec_i64(from);
     if (version == OFFSET_VALUE_EXPIRING) {
-        ret->value.expire_ms = get_i64(from);
+        ret->value.expire_ms = mill_rec_i64(from);
     }
 }
 
-static void read_member(struct reader *from, int16_t version, const struct mill_group_record *group,
-                        struct mill_group_value_member *ret)
+static void read_member(struct mill_rec_reader *from, int16_t version,
+                        const struct mill_group_record *group, struct mill_group_value_member *ret)
 {
-    ret->join.member_id = get_name(from);
-    ret->join.instance_id = version >= 3 ? get_text(from) : NULL;
-    ret->join.client_id = get_name(from);
-    ret->join.client_host = get_name(from);
-    int32_t rebalance_ms = version >= 1 ? get_i32(from) : -1;
-    ret->join.session_timeout_ms = get_i32(from);
+    ret->join.member_id = mill_rec_name(from);
+    ret->join.instance_id = version >= 3 ? mill_rec_text(from) : NULL;
+    ret->join.client_id = mill_rec_name(from);
+    ret->join.client_host = mill_rec_name(from);
+    int32_t rebalance_ms = version >= 1 ? mill_rec_i32(from) : -1;
+    ret->join.session_timeout_ms = mill_rec_i32(from);
     ret->join.rebalance_timeout_ms = rebalance_ms < 0 ? ret->join.session_timeout_ms : rebalance_ms;
     ret->protocol.name = (char *)(uintptr_t)(group->protocol ? group->protocol : "");
-    ret->protocol.metadata = get_blob(from);
-    ret->assignment = get_blob(from);
+    ret->protocol.metadata = mill_rec_blob(from);
+    ret->assignment = mill_rec_blob(from);
     ret->join.protocol_type = group->protocol_type;
     ret->join.protocols = &ret->protocol;
     ret->join.protocols_count = 1;
@@ -253,16 +144,16 @@ static void read_member(struct reader *from, int16_t version, const struct mill_
     }
 }
 
-static void read_group_value(struct reader *from, struct mill_group_record *ret)
+static void read_group_value(struct mill_rec_reader *from, struct mill_group_record *ret)
 {
-    int16_t version = get_i16(from);
+    int16_t version = mill_rec_i16(from);
     struct mill_warray members;
     from->flexible = version >= VALUE_FLEXIBLE;
-    ret->protocol_type = get_name(from);
-    ret->generation = get_i32(from);
-    ret->protocol = get_text(from);
-    ret->leader = get_text(from);
-    ret->state_ms = version >= 2 ? get_i64(from) : -1;
+    ret->protocol_type = mill_rec_name(from);
+    ret->generation = mill_rec_i32(from);
+    ret->protocol = mill_rec_text(from);
+    ret->leader = mill_rec_text(from);
+    ret->state_ms = version >= 2 ? mill_rec_i64(from) : -1;
     if (from->error || !mill_read_count(&from->at, from->flexible, false, 8, &members)) {
         from->error = from->error ? from->error : -EBADMSG;
         return;
@@ -281,27 +172,33 @@ static void read_group_value(struct reader *from, struct mill_group_record *ret)
 int mill_group_record_read(const struct mill_record *record, struct mill_pool *pool,
                            struct mill_group_record *ret)
 {
-    struct reader key = {.at = record->key, .pool = pool};
-    struct reader value = {.at = record->value, .pool = pool};
+    struct mill_rec_reader key = {.at = record->key, .pool = pool};
+    struct mill_rec_reader value = {.at = record->value, .pool = pool};
     *ret = (struct mill_group_record){.tombstone = record->value_length < 0};
     if (record->key_length < 0) {
         return -EBADMSG;
     }
-    int16_t type = get_i16(&key);
+    int16_t type = mill_rec_i16(&key);
     if (key.error == 0 && type >= 0 && type <= OFFSET_KEY_VERSION) {
         ret->kind = MILL_GROUP_RECORD_OFFSET;
-        ret->group = get_name(&key);
-        ret->topic = get_name(&key);
-        ret->partition = get_i32(&key);
+        ret->group = mill_rec_name(&key);
+        ret->topic = mill_rec_name(&key);
+        ret->partition = mill_rec_i32(&key);
         if (!ret->tombstone) {
             read_offset_value(&value, ret);
         }
     } else if (key.error == 0 && type == GROUP_KEY_VERSION) {
         ret->kind = MILL_GROUP_RECORD_GROUP;
-        ret->group = get_name(&key);
+        ret->group = mill_rec_name(&key);
         if (!ret->tombstone) {
             read_group_value(&value, ret);
         }
+    }
+    if (key.error == 0 && ret->kind == MILL_GROUP_RECORD_OTHER &&
+        mill_consumer_record_has_type(type)) {
+        ret->kind = MILL_GROUP_RECORD_CONSUMER;
+        mill_consumer_record_read((enum mill_consumer_record_type)type, &key, &value,
+                                  ret->tombstone, &ret->group, &ret->consumer);
     }
     return key.error ? key.error : value.error;
 }

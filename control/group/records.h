@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records of __consumer_offsets: keys and values as Kafka's schemas lay them out
- * (OffsetCommitKey/Value, GroupMetadataKey/Value), so that Kafka's own tools read them. Pure. */
+ * (OffsetCommitKey/Value, GroupMetadataKey/Value; consumer_records.h has those of the consumer
+ * protocol), so that Kafka's own tools read them. Pure. */
 #ifndef MILL_CONTROL_GROUP_RECORDS_H
 #define MILL_CONTROL_GROUP_RECORDS_H
 
+#include "control/group/consumer_records.h"
 #include "control/group/group.h"
 #include "control/pool.h"
 #include "protocol/batch.h"
@@ -12,6 +14,7 @@ enum mill_group_record_kind {
     MILL_GROUP_RECORD_OTHER, /* of another protocol, or newer: left alone */
     MILL_GROUP_RECORD_OFFSET,
     MILL_GROUP_RECORD_GROUP,
+    MILL_GROUP_RECORD_CONSUMER, /* of the consumer protocol: consumer_records.h */
 };
 
 struct mill_offset_value {
@@ -46,6 +49,7 @@ struct mill_group_record {
     int64_t state_ms;
     uint32_t members_count;
     struct mill_group_value_member *members;
+    struct mill_consumer_record consumer;
 };
 
 /* Each writes into the pool. ret: NULL no memory; *ret_bytes the size. */

@@ -21,6 +21,33 @@ static void get_api(const void *context, int32_t index, void *ret_element)
     element->max_version = api->version_max;
 }
 
+/* Features of the cluster and their levels, as clients' tools show them (KIP-584). */
+static const struct {
+    const char *name;
+    int16_t level_min;
+    int16_t level_max;
+} features[] = {
+    {"group.version", 0, 1}, /* 1: the consumer protocol (KIP-848) */
+};
+
+static void get_supported(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_api_versions_response_supported_features *element = ret_element;
+    MILL_UNUSED(context);
+    element->name = mill_wstr_of(features[index].name);
+    element->min_version = features[index].level_min;
+    element->max_version = features[index].level_max;
+}
+
+static void get_finalized(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_api_versions_response_finalized_features *element = ret_element;
+    MILL_UNUSED(context);
+    element->name = mill_wstr_of(features[index].name);
+    element->min_version_level = features[index].level_max;
+    element->max_version_level = features[index].level_max;
+}
+
 static int versions_fill(struct mill_writer *to, const struct mill_request *request, void *context)
 {
     MILL_UNUSED(context);
@@ -30,6 +57,14 @@ static int versions_fill(struct mill_writer *to, const struct mill_request *requ
     answer.error_code = request->top_error;
     int32_t count = request->top_error == MILL_KERR_NONE ? (int32_t)mill_apis_count : unknown;
     answer.api_keys = (struct mill_warray){.count = count, .get = get_api, .context = &unknown};
+    if (request->top_error == MILL_KERR_NONE) {
+        int32_t features_count = (int32_t)MILL_COUNT_OF(features);
+        answer.supported_features =
+            (struct mill_warray){.count = features_count, .get = get_supported};
+        answer.finalized_features =
+            (struct mill_warray){.count = features_count, .get = get_finalized};
+        answer.finalized_features_epoch = 0;
+    }
     /* A version that we do not know is answered in the oldest form (KIP-511). */
     return mill_api_versions_response_encode(to, unknown ? 0 : request->header.api_version,
                                              &answer);

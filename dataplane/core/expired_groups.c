@@ -22,6 +22,7 @@ struct group_fill {
         struct mill_describe_groups_request describe;
         struct mill_delete_groups_request delete;
         struct mill_offset_delete_request offsets;
+        struct mill_consumer_group_describe_request consumers;
     };
 };
 
@@ -83,6 +84,16 @@ static int leave_fill(struct mill_writer *to, const struct mill_request *request
     return mill_leave_group_response_encode(to, request->header.api_version, &answer);
 }
 
+static int consumer_heartbeat_fill(struct mill_writer *to, const struct mill_request *request,
+                                   void *context)
+{
+    struct mill_consumer_group_heartbeat_response answer;
+    MILL_UNUSED(context);
+    mill_consumer_group_heartbeat_response_defaults(&answer);
+    answer.error_code = GONE;
+    return mill_consumer_group_heartbeat_response_encode(to, request->header.api_version, &answer);
+}
+
 /* --- groups ---------------------------------------------------------------------------------- */
 
 static int list_fill(struct mill_writer *to, const struct mill_request *request, void *context)
@@ -117,6 +128,32 @@ static int describe_fill(struct mill_writer *to, const struct mill_request *requ
     fill->outer = fill->describe.groups;
     answer.groups = answer_array(&fill->outer, get_described, fill);
     return mill_describe_groups_response_encode(to, fill->version, &answer);
+}
+
+static void get_described_consumers(const void *context, int32_t index, void *ret_element)
+{
+    struct group_fill *fill = fill_of(context);
+    struct mill_consumer_group_describe_response_groups *element = ret_element;
+    MILL_UNUSED(index);
+    bool more = mill_warray_next_str(&fill->outer, fill->flexible, &element->group_id);
+    MILL_ASSERT(more);
+    element->error_code = GONE;
+}
+
+static int consumer_describe_fill(struct mill_writer *to, const struct mill_request *request,
+                                  void *context)
+{
+    struct group_fill *fill = context;
+    struct mill_consumer_group_describe_response answer;
+    struct mill_cursor at = request->body;
+    int r = mill_consumer_group_describe_request_decode(&at, fill->version, &fill->consumers);
+    if (r < 0) {
+        return r;
+    }
+    mill_consumer_group_describe_response_defaults(&answer);
+    fill->outer = fill->consumers.group_ids;
+    answer.groups = answer_array(&fill->outer, get_described_consumers, fill);
+    return mill_consumer_group_describe_response_encode(to, fill->version, &answer);
 }
 
 static void get_deleted(const void *context, int32_t index, void *ret_element)
@@ -168,6 +205,7 @@ static void get_commit_topic(const void *context, int32_t index, void *ret_eleme
     bool more = mill_offset_commit_request_topics_next(&fill->outer, fill->version, &asked);
     MILL_ASSERT(more);
     element->name = asked.name;
+    element->topic_id = asked.topic_id;
     fill->inner = asked.partitions;
     element->partitions = answer_array(&fill->inner, get_commit_partition, fill);
 }
@@ -264,11 +302,18 @@ void mill_forward_expired_group(struct mill_core *core, struct mill_request *req
         int16_t key;
         mill_answer_fill fill;
     } fills[] = {
-        {MILL_API_KEY_JOIN_GROUP, join_fill},      {MILL_API_KEY_SYNC_GROUP, sync_fill},
-        {MILL_API_KEY_HEARTBEAT, heartbeat_fill},  {MILL_API_KEY_LEAVE_GROUP, leave_fill},
-        {MILL_API_KEY_LIST_GROUPS, list_fill},     {MILL_API_KEY_DESCRIBE_GROUPS, describe_fill},
-        {MILL_API_KEY_DELETE_GROUPS, delete_fill}, {MILL_API_KEY_OFFSET_COMMIT, commit_fill},
-        {MILL_API_KEY_OFFSET_FETCH, fetch_fill},   {MILL_API_KEY_OFFSET_DELETE, offset_delete_fill},
+        {MILL_API_KEY_JOIN_GROUP, join_fill},
+        {MILL_API_KEY_SYNC_GROUP, sync_fill},
+        {MILL_API_KEY_HEARTBEAT, heartbeat_fill},
+        {MILL_API_KEY_LEAVE_GROUP, leave_fill},
+        {MILL_API_KEY_LIST_GROUPS, list_fill},
+        {MILL_API_KEY_DESCRIBE_GROUPS, describe_fill},
+        {MILL_API_KEY_DELETE_GROUPS, delete_fill},
+        {MILL_API_KEY_OFFSET_COMMIT, commit_fill},
+        {MILL_API_KEY_OFFSET_FETCH, fetch_fill},
+        {MILL_API_KEY_OFFSET_DELETE, offset_delete_fill},
+        {MILL_API_KEY_CONSUMER_GROUP_HEARTBEAT, consumer_heartbeat_fill},
+        {MILL_API_KEY_CONSUMER_GROUP_DESCRIBE, consumer_describe_fill},
     };
     struct group_fill fill = {.version = request->header.api_version,
                               .flexible = request->header.flexible};

@@ -42,6 +42,7 @@ static uint64_t wait_of(const struct mill_core *core, const struct mill_request 
     case MILL_API_KEY_OFFSET_COMMIT:
     case MILL_API_KEY_OFFSET_DELETE:
     case MILL_API_KEY_DELETE_GROUPS:
+    case MILL_API_KEY_CONSUMER_GROUP_HEARTBEAT:
         return MILL_MAX(core->limits.control_timeout_ns, writes_wait_ns);
     default:
         return core->limits.control_timeout_ns;

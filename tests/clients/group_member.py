@@ -4,19 +4,25 @@
 
 CLIENT is confluent, kafka-python or aiokafka. Reads until nothing came for a while, commits, leaves, and prints
 the values it read, one a line. tests/clients/groups.py runs several and compares. GROUP_INSTANCE names a static
-member where the client knows such."""
+member where the client knows such; GROUP_PROTOCOL=consumer asks for the new protocol, in which a TOPIC that begins
+with ^ is a regular expression that the broker looks at."""
 import asyncio
 import os
 import sys
 import time
 
 INSTANCE = os.environ.get("GROUP_INSTANCE") or None
+PROTOCOL = os.environ.get("GROUP_PROTOCOL") or None
 
 
 def confluent(address, topic, group, idle):
     import confluent_kafka
     settings = {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest",
-                "enable.auto.commit": False, "session.timeout.ms": 10000}
+                "enable.auto.commit": False}
+    if PROTOCOL:
+        settings["group.protocol"] = PROTOCOL
+    else:
+        settings["session.timeout.ms"] = 10000
     if INSTANCE:
         settings["group.instance.id"] = INSTANCE
     consumer = confluent_kafka.Consumer(settings)
@@ -30,6 +36,7 @@ def confluent(address, topic, group, idle):
             last = time.monotonic()
         if values and last + 0.2 > time.monotonic():
             consumer.commit(asynchronous=False)
+            last = time.monotonic()  # a coordinator that starts anew lets a commit wait
     consumer.close()
     return values
 

@@ -41,7 +41,7 @@ CLIENTS = {
 STATIC = ("newest-confluent", "aiokafka", "franz-go")
 
 
-def start(broker, listener, client, topic, group, instance=None):
+def start(broker, listener, client, topic, group, instance=None, protocol=None):
     if client == "kcat":
         command = ["kcat", "-b", broker.address(listener), "-q", "-G", group, "-X", "auto.offset.reset=earliest",
                    "-X", "session.timeout.ms=10000", "-e", topic]
@@ -49,9 +49,10 @@ def start(broker, listener, client, topic, group, instance=None):
         command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", JARS + "/*",
                    "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", broker.address(listener),
                    "--topic", topic, "--group", group, "--from-beginning", "--timeout-ms", str(IDLE_S * 2000)]
+        command += ["--command-property", f"group.protocol={protocol}"] if protocol else []
     else:
         command = [*CLIENTS[client], broker.address(listener), topic, group, str(IDLE_S)]
-    environment = dict(os.environ, NODE_PATH=MODULES, GROUP_INSTANCE=instance or "")
+    environment = dict(os.environ, NODE_PATH=MODULES, GROUP_INSTANCE=instance or "", GROUP_PROTOCOL=protocol or "")
     return subprocess.Popen([*broker.inside(listener), *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             text=True, env=environment)
 
@@ -228,8 +229,8 @@ def check_in_use(broker):
         member.communicate()
 
 
-def check_dump(broker):
-    """Kafka's dump tool decodes every record of the groups."""
+def dump(broker):
+    """The records of the groups as Kafka's dump tool decodes them, all of them; lines."""
     broker.wait_written()
     files = [name for name in glob.glob(os.path.join(broker.log_dir, "__consumer_offsets-*", "*.log"))
              if os.path.getsize(name) > 0]
@@ -240,13 +241,19 @@ def check_dump(broker):
                           timeout=LIMIT_S, check=False)
     records = [line for line in done.stdout.splitlines() if " key: " in line]
     assert done.returncode == 0 and records, done.stdout[-3000:]
-    kinds = {re.search(r'"type":"?(\w+)', line)[1] for line in records}
-    assert len(kinds) == 2, kinds
-    odd = [line for line in records if not re.search(r' key: \{"type":"\d+","data":\{"group":', line)]
-    assert any('payload: {"version":"3","data":{"offset":' in line for line in records), records[:5]
-    assert any('payload: {"version":"3","data":{"protocolType":' in line for line in records), records[:5]
+    odd = [line for line in records if not re.search(r' key: \{"type":"\d+","data":\{"group(Id)?":', line)]
     odd += [line for line in done.stdout.splitlines() if "isvalid: false" in line or "xception" in line]
     assert not odd, odd[:5]
+    return records
+
+
+def check_dump(broker):
+    """Kafka's dump tool decodes every record of the groups."""
+    records = dump(broker)
+    kinds = {re.search(r'"type":"?(\w+)', line)[1] for line in records}
+    assert len(kinds) == 2, kinds
+    assert any('payload: {"version":"3","data":{"offset":' in line for line in records), records[:5]
+    assert any('payload: {"version":"3","data":{"protocolType":' in line for line in records), records[:5]
     print(f"DumpLogSegments decoded {len(records)} records of __consumer_offsets")
 
 

@@ -100,6 +100,7 @@ static void config_make(struct world *world)
                           "offsets.topic.num.partitions=3",
                           "group.initial.rebalance.delay.ms=0",
                           "group.min.session.timeout.ms=100",
+                          "group.consumer.session.timeout.ms=1500",
                           dirs,
                           segment};
     size_t at = (size_t)snprintf(dirs, sizeof(dirs), "log.dirs=");

@@ -912,6 +912,47 @@ static int txn_offset_commit(struct mill_writer *to, int16_t version)
     return mill_txn_offset_commit_request_encode(to, version, &message);
 }
 
+/* --- consumer protocol ----------------------------------------------------------------------- */
+
+static void get_subscribed(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_wstr *name = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    *name = mill_wstr_of(topic_name);
+}
+
+static void get_owned(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_consumer_group_heartbeat_request_topic_partitions *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->partitions = one(get_zero);
+}
+
+/* Of one that is no member: nothing is left behind. */
+static int consumer_heartbeat(struct mill_writer *to, int16_t version)
+{
+    struct mill_consumer_group_heartbeat_request message;
+    mill_consumer_group_heartbeat_request_defaults(&message);
+    message.group_id = mill_wstr_of(group_id);
+    message.member_id = mill_wstr_of(member_id);
+    message.member_epoch = 5;
+    message.subscribed_topic_names = one(get_subscribed);
+    message.subscribed_topic_regex = mill_wstr_of("frames-.*");
+    message.server_assignor = mill_wstr_of("uniform");
+    message.topic_partitions = one(get_owned);
+    return mill_consumer_group_heartbeat_request_encode(to, version, &message);
+}
+
+static int consumer_describe(struct mill_writer *to, int16_t version)
+{
+    struct mill_consumer_group_describe_request message;
+    mill_consumer_group_describe_request_defaults(&message);
+    message.group_ids = one(get_group_id);
+    return mill_consumer_group_describe_request_encode(to, version, &message);
+}
+
 /* --- all of them ----------------------------------------------------------------------------- */
 
 static const struct sample {
@@ -956,6 +997,8 @@ static const struct sample {
     {46, list_reassignments},
     {47, offset_delete},
     {60, describe_cluster},
+    {68, consumer_heartbeat},
+    {69, consumer_describe},
     {75, describe_topic_partitions},
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // A member of a consumer group: reads until nothing came for a while, commits, leaves, and prints
-// the values it read, one a line. tests/clients/groups.py runs several and compares.
+// the values it read, one a line. tests/clients/groups.py runs several and compares. With
+// GROUP_PROTOCOL=consumer in the new protocol.
 package main
 
 import (
@@ -26,6 +27,9 @@ func read(address, topic, group string, idle time.Duration) error {
 	}
 	if instance := os.Getenv("GROUP_INSTANCE"); instance != "" {
 		options = append(options, kgo.InstanceID(instance))
+	}
+	if os.Getenv("GROUP_PROTOCOL") == "consumer" {
+		options = append(options, kgo.ServerSideBalancer())
 	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {

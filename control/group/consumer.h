@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One group of the consumer protocol (KIP-848), as a pure state machine whose memory is nothing but
+ * the replay of its records:
+ *
+ *   heartbeat, time-out --> plan: the records of the change, and the answer
+ *                             | appended to the log
+ *                             v
+ *   apply(record): memory, here and at a load alike  --> answer
+ *
+ * A plan changes nothing by itself, so a change that never reached the log never happened. Plans of
+ * a group are made one after the other: the next one when the one before is applied, or given up.
+ *
+ * A member goes to the group's target epoch by epoch: what it must give up is taken from its
+ * assignment first (UNREVOKED) and it stays in its epoch until it says that it does not own it any
+ * more, at most for its rebalance time-out; what others still own comes later (UNRELEASED). */
+#ifndef MILL_CONTROL_GROUP_CONSUMER_H
+#define MILL_CONTROL_GROUP_CONSUMER_H
+
+#include "control/group/assignors.h"
+#include "control/group/group.h"
+#include "control/group/parts.h"
+#include "control/journal/journal.h"
+
+enum {
+    MILL_CONSUMER_NAMES_MAX = 10000,  /* topics that one member names */
+    MILL_CONSUMER_OWNED_MAX = 200000, /* partitions that one heartbeat names */
+};
+
+/* Epochs with a meaning, in requests. */
+enum {
+    MILL_CONSUMER_JOINS = 0,
+    MILL_CONSUMER_LEAVES = -1,
+    MILL_CONSUMER_LEAVES_AWHILE = -2, /* a static member that will be back */
+};
+
+/* As in records. */
+enum mill_consumer_state {
+    MILL_CONSUMER_STABLE = 0,
+    MILL_CONSUMER_UNREVOKED = 1,
+    MILL_CONSUMER_UNRELEASED = 2,
+};
+
+/* A member. */
+struct mill_consumer {
+    struct mill_consumer *next;
+    char *id;
+    char *instance_id; /* NULL dynamic */
+    char *rack_id;
+    char *client_id;
+    char *client_host;
+    char **names; /* ascending, each once */
+    uint32_t names_count;
+    char *regex;    /* NULL or "" none */
+    char *assignor; /* it would like; NULL any */
+    int32_t rebalance_timeout_ms;
+    int32_t epoch;
+    int32_t previous_epoch;
+    enum mill_consumer_state state;
+    bool known; /* its own record was there; else only what it is to own */
+    struct mill_parts assigned;
+    struct mill_parts revoking; /* taken from it, and not given up yet */
+    struct mill_parts target;
+    uint64_t expires_ns;    /* silent for too long */
+    uint64_t revoke_due_ns; /* what it must give up; MILL_NEVER nothing */
+};
+
+/* Topics that a regular expression matched when it was looked at last. */
+struct mill_consumer_regex {
+    struct mill_consumer_regex *next;
+    char *text;
+    char **topics; /* ascending */
+    uint32_t topics_count;
+};
+
+/* The part of a group that this protocol has. Its epoch is mill_group.generation. */
+struct mill_consumer_group {
+    struct mill_consumer *first;
+    struct mill_consumer **last;
+    uint32_t count;
+    struct mill_consumer_regex *regexes;
+    int32_t assignment_epoch;
+    int64_t hash;         /* of all topics subscribed to, as they were at its epoch */
+    uint64_t topics_seen; /* version of the topics that it was compared with */
+};
+
+/* The topics there are. */
+struct mill_consumer_topics {
+    void *context;
+    uint64_t version; /* another one: something changed */
+    /* ret: false there is none. */
+    bool (*by_name)(void *context, const char *name, struct mill_assign_topic *ret);
+    /* Calls visit for each that a regular expression may match. */
+    void (*each)(void *context, void (*visit)(void *visitor, const char *name), void *visitor);
+};
+
+/* What all groups of the protocol share. */
+struct mill_consumer_env {
+    struct mill_group_env *group; /* time, memory, timer */
+    struct mill_consumer_topics topics;
+    int64_t session_timeout_ms;   /* group.consumer.session.timeout.ms */
+    int64_t heartbeat_ms;         /* group.consumer.heartbeat.interval.ms */
+    int64_t size_max;             /* group.consumer.max.size */
+    uint32_t assignors;           /* bits of those allowed, group.consumer.assignors */
+    enum mill_assignor preferred; /* the first of them */
+};
+
+/* A heartbeat. */
+struct mill_consumer_beat {
+    const char *member_id; /* "" none (version 0) */
+    int32_t epoch;
+    const char *instance_id;
+    const char *rack_id;
+    const char *client_id;
+    const char *client_host;
+    int32_t rebalance_timeout_ms; /* -1 as before */
+    char **names;                 /* NULL as before; sorted here */
+    uint32_t names_count;
+    const char *regex;    /* NULL as before */
+    const char *assignor; /* NULL as before */
+    bool owned_told;
+    struct mill_parts owned; /* sorted */
+    bool id_required;        /* version 1 on */
+};
+
+/* What is to be written, and what is answered when it is. */
+struct mill_consumer_plan {
+    struct mill_pool pool;
+    struct mill_journal_record *records;
+    uint32_t records_count;
+    uint32_t records_room;
+    bool no_memory;
+    bool rebalances;  /* the group's epoch rises */
+    uint32_t expired; /* members that it removes */
+    uint64_t topics_seen;
+    int16_t error;       /* enum mill_kerr: nothing is written */
+    const char *message; /* NULL none */
+    const char *member_id;
+    int32_t epoch;
+    bool assignment; /* told with the answer */
+};
+
+/* Makes a plan for a heartbeat. plan is empty, its pool's limit set; it may be done with no record.
+ * group may have no consumers yet. */
+void mill_consumer_beat(struct mill_consumer_env *env, struct mill_group *group,
+                        struct mill_consumer_beat *beat, struct mill_consumer_plan *plan);
+/* Makes a plan that removes members that were silent for too long, or whose time to give up
+ * partitions is over. */
+void mill_consumer_time(struct mill_consumer_env *env, struct mill_group *group,
+                        struct mill_consumer_plan *plan);
+/* Tombstones of everything that an empty group has in the log but its offsets. */
+void mill_consumer_bury(struct mill_group *group, struct mill_consumer_plan *plan);
+/* The log has the plan's records, which were applied: what stands in no record follows. */
+void mill_consumer_done(struct mill_consumer_env *env, struct mill_group *group,
+                        const struct mill_consumer_plan *plan);
+void mill_consumer_plan_free(struct mill_consumer_plan *plan);
+
+struct mill_consumer_record; /* consumer_records.h */
+/* Takes a record over into memory. ret: false no memory. */
+bool mill_consumer_apply(struct mill_consumer_env *env, struct mill_group *group,
+                         const struct mill_consumer_record *record);
+/* Loaded: forgets members of whom nothing but an assignment is known; time-outs begin now. */
+void mill_consumer_resume(struct mill_consumer_env *env, struct mill_group *group);
+/* Tells the timer when the next member is due. */
+void mill_consumer_timer(struct mill_consumer_env *env, struct mill_group *group);
+/* Frees what the group has of this protocol; NULL is fine. */
+void mill_consumer_drop(struct mill_group_env *env, struct mill_group *group);
+
+/* Whether this member may commit the partition now. ret: enum mill_kerr. topic_id NULL: no
+ * partition is meant. */
+int16_t mill_consumer_may_commit(const struct mill_group *group, const char *member_id,
+                                 int32_t epoch, int16_t version, const struct mill_uuid *topic_id,
+                                 int32_t partition);
+/* Whether this member may ask for offsets. member_id NULL: anyone does. ret: enum mill_kerr. */
+int16_t mill_consumer_may_fetch(const struct mill_group *group, const char *member_id,
+                                int32_t epoch);
+
+struct mill_consumer *mill_consumer_find(const struct mill_group *group, const char *member_id);
+bool mill_consumer_subscribes(const struct mill_group *group, const char *topic);
+/* "Empty", "Assigning", "Reconciling", "Stable", "Dead". */
+const char *mill_consumer_group_state(const struct mill_group *group);
+/* Counts what a member would like. */
+void mill_consumer_vote(const struct mill_consumer *member, uint32_t votes[MILL_ASSIGNOR_COUNT]);
+/* The one that most would like; without a vote, or with as many for each, the preferred one. */
+enum mill_assignor mill_consumer_elect(const struct mill_consumer_env *env,
+                                       const uint32_t votes[MILL_ASSIGNOR_COUNT]);
+
+#endif

@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans for a group of the consumer protocol: which records a heartbeat or a time-out asks for; see
+ * consumer.h. Rules: KIP-848, KIP-1251 (epochs of assignments). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "control/group/consumer_work.h"
+#include "control/group/records.h"
+#include "protocol/errors.h"
+
+enum {
+    REMOVALS_MAX = 256, /* of one plan; the others follow */
+};
+
+static const struct mill_consumer_group nothing;
+
+/* --- records -----------------------------------------------------------------------------------
+ */
+
+static void put_removal(struct mill_plan_work *work, const struct mill_consumer *member)
+{
+    mill_plan_put_tombstone(work->plan, work->group, MILL_CONSUMER_RECORD_CURRENT, member->id);
+    mill_plan_put_tombstone(work->plan, work->group, MILL_CONSUMER_RECORD_TARGET, member->id);
+    mill_plan_put_tombstone(work->plan, work->group, MILL_CONSUMER_RECORD_MEMBER, member->id);
+}
+
+static void put_epoch(struct mill_plan_work *work)
+{
+    uint32_t bytes = 0;
+    uint8_t *value = mill_consumer_epoch_value(&work->plan->pool, work->epoch, work->hash, &bytes);
+    mill_plan_put_value(work, MILL_CONSUMER_RECORD_EPOCH, NULL, value, bytes);
+    work->plan->rebalances = true;
+}
+
+static void put_member(struct mill_plan_work *work)
+{
+    uint32_t bytes = 0;
+    uint8_t *value = mill_consumer_member_value(&work->plan->pool, work->next, &bytes);
+    mill_plan_put_value(work, MILL_CONSUMER_RECORD_MEMBER, work->next->id, value, bytes);
+}
+
+static void put_target(struct mill_plan_work *work, const char *member_id,
+                       const struct mill_parts *parts)
+{
+    uint32_t bytes = 0;
+    uint8_t *value = mill_consumer_target_value(&work->plan->pool, parts, &bytes);
+    mill_plan_put_value(work, MILL_CONSUMER_RECORD_TARGET, member_id, value, bytes);
+}
+
+static void put_current(struct mill_plan_work *work, const struct mill_consumer *member)
+{
+    uint32_t bytes = 0;
+    uint8_t *value = mill_consumer_current_value(&work->plan->pool, member, &bytes);
+    mill_plan_put_value(work, MILL_CONSUMER_RECORD_CURRENT, member->id, value, bytes);
+}
+
+/* --- targets -----------------------------------------------------------------------------------
+ */
+
+/* Shares the partitions out among everybody. replaced: the member has its target under another id
+ * in the log. */
+static bool targets_make(struct mill_plan_work *work, bool replaced)
+{
+    uint32_t votes[MILL_ASSIGNOR_COUNT] = {0};
+    if (!mill_plan_everybody(work)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < work->members_count; i++) {
+        mill_consumer_vote(work->who[i], votes);
+    }
+    if (!mill_assign(mill_consumer_elect(work->env, votes), work->members, work->members_count,
+                     &work->plan->pool)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < work->members_count; i++) {
+        const struct mill_assign_member *member = &work->members[i];
+        bool moved = replaced && work->who[i] == work->next;
+        if (moved || !mill_parts_equal(&member->before, &member->after)) {
+            put_target(work, member->id, &member->after);
+        }
+    }
+    uint32_t bytes = 0;
+    uint8_t *value = mill_consumer_target_epoch_value(&work->plan->pool, work->epoch,
+                                                      work->env->group->now_ms, &bytes);
+    mill_plan_put_value(work, MILL_CONSUMER_RECORD_TARGET_EPOCH, NULL, value, bytes);
+    work->next->target = work->members[work->members_count - 1].after;
+    return true;
+}
+
+/* --- reconciliation ----------------------------------------------------------------------------
+ */
+
+/* Another member has it, or has not given it up yet. */
+static bool is_owned(const struct mill_plan_work *work, const struct mill_part *part)
+{
+#ifdef MILL_MUTANT_CONSUMER_UNRELEASED
+    return false;
+#endif
+    for (const struct mill_consumer *member = work->consumers->first; member;
+         member = member->next) {
+        if (member != work->old &&
+            (mill_parts_find(&member->assigned, &part->topic, part->partition) ||
+             mill_parts_find(&member->revoking, &part->topic, part->partition))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the client says that it still owns some of these; one that says nothing does. */
+static bool still_owns(const struct mill_consumer_beat *beat, const struct mill_parts *parts)
+{
+#ifdef MILL_MUTANT_CONSUMER_UNREVOKED
+    return false;
+#endif
+    if (!beat->owned_told) {
+        return parts->count > 0;
+    }
+    for (uint32_t i = 0; i < parts->count; i++) {
+        if (mill_parts_find(&beat->owned, &parts->items[i].topic, parts->items[i].partition)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void move(struct mill_consumer *member, enum mill_consumer_state state, int32_t epoch,
+                 const struct mill_parts *assigned, const struct mill_parts *revoking)
+{
+    member->state = state;
+    member->previous_epoch = member->epoch != epoch ? member->epoch : member->previous_epoch;
+    member->epoch = epoch;
+    member->assigned = *assigned;
+    member->revoking = *revoking;
+}
+
+/* One step of the member towards its target. ret: false no memory. */
+static bool step(struct mill_plan_work *work, const struct mill_consumer_beat *beat,
+                 int32_t target_epoch)
+{
+    static const struct mill_parts none;
+    struct mill_consumer *member = work->next;
+    const struct mill_parts *target = &member->target;
+    struct mill_parts keep;
+    struct mill_parts revoke;
+    struct mill_parts gain;
+    struct mill_pool *pool = &work->plan->pool;
+    bool waits = false;
+    if (!mill_parts_room(pool, member->assigned.count + target->count, &keep) ||
+        !mill_parts_room(pool, member->assigned.count, &revoke) ||
+        !mill_parts_room(pool, target->count, &gain)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < member->assigned.count; i++) {
+        const struct mill_part *part = &member->assigned.items[i];
+        bool stays = mill_parts_find(target, &part->topic, part->partition);
+        struct mill_parts *to = stays ? &keep : &revoke;
+        to->items[to->count++] = *part;
+    }
+    for (uint32_t i = 0; i < target->count; i++) {
+        struct mill_part part = target->items[i];
+        part.epoch = target_epoch;
+        if (mill_parts_find(&member->assigned, &part.topic, part.partition)) {
+            continue;
+        }
+        if (is_owned(work, &part)) {
+            waits = true;
+        } else {
+            gain.items[gain.count++] = part;
+        }
+    }
+    if (revoke.count > 0 && still_owns(beat, &revoke)) {
+        move(member, MILL_CONSUMER_UNREVOKED, member->epoch, &keep, &revoke);
+        return true;
+    }
+    memcpy(keep.items + keep.count, gain.items, gain.count * sizeof(gain.items[0]));
+    keep.count += gain.count;
+    mill_parts_sort(&keep);
+    move(member, waits ? MILL_CONSUMER_UNRELEASED : MILL_CONSUMER_STABLE, target_epoch, &keep,
+         &none);
+    return true;
+}
+
+static bool reconcile(struct mill_plan_work *work, const struct mill_consumer_beat *beat,
+                      int32_t target_epoch)
+{
+    struct mill_consumer *member = work->next;
+    bool rests = member->state == MILL_CONSUMER_STABLE && member->epoch == target_epoch;
+    bool revokes = member->state == MILL_CONSUMER_UNREVOKED && still_owns(beat, &member->revoking);
+    return rests || revokes || step(work, beat, target_epoch);
+}
+
+/* --- who speaks --------------------------------------------------------------------------------
+ */
+
+static struct mill_consumer *find_static(const struct mill_consumer_group *consumers,
+                                         const char *instance_id)
+{
+    struct mill_consumer *member = consumers->first;
+    while (member && !(member->instance_id && strcmp(member->instance_id, instance_id) == 0)) {
+        member = member->next;
+    }
+    return member;
+}
+
+static int16_t refuse(struct mill_plan_work *work, int16_t error, const char *message)
+{
+    work->plan->message = message;
+    return error;
+}
+
+/* A client that did not hear of its new epoch asks again with the one before. Joining is always
+ * right: it begins anew. */
+static int16_t epoch_check(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
+{
+    const struct mill_consumer *member = work->old;
+    bool repeats = beat->epoch == member->previous_epoch && beat->owned_told &&
+                   mill_parts_within(&beat->owned, &member->assigned);
+#ifdef MILL_MUTANT_CONSUMER_UNFENCED
+    return MILL_KERR_NONE;
+#endif
+    if (beat->epoch == MILL_CONSUMER_JOINS || beat->epoch == member->epoch ||
+        (beat->epoch < member->epoch && repeats)) {
+        return MILL_KERR_NONE;
+    }
+    return refuse(work, MILL_KERR_FENCED_MEMBER_EPOCH,
+                  mill_pool_text(&work->plan->pool,
+                                 "The consumer group member has a %s member epoch (%d) than the "
+                                 "one known by the group coordinator (%d). The member must "
+                                 "abandon all its partitions and rejoin.",
+                                 beat->epoch > member->epoch ? "greater" : "smaller", beat->epoch,
+                                 member->epoch));
+}
+
+/* Finds the member. ret: enum mill_kerr; a member that joins may be unknown (old stays NULL). */
+static int16_t member_look(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
+{
+    struct mill_pool *pool = &work->plan->pool;
+    bool joins = beat->epoch == MILL_CONSUMER_JOINS;
+    if (!beat->instance_id) {
+        work->old = mill_consumer_find(work->group, beat->member_id);
+        if (!work->old && !joins) {
+            return refuse(work, MILL_KERR_UNKNOWN_MEMBER_ID,
+                          mill_pool_text(pool, "Member %s is not a member of group %s.",
+                                         beat->member_id, work->group->id));
+        }
+        return MILL_KERR_NONE;
+    }
+    work->old = find_static(work->consumers, beat->instance_id);
+    if (!work->old && !joins) {
+        return refuse(work, MILL_KERR_UNKNOWN_MEMBER_ID,
+                      mill_pool_text(pool, "Instance id %s is unknown.", beat->instance_id));
+    }
+    if (!work->old || strcmp(work->old->id, beat->member_id) == 0) {
+        return MILL_KERR_NONE;
+    }
+    if (!joins) {
+        return refuse(work, MILL_KERR_FENCED_INSTANCE_ID,
+                      mill_pool_text(pool,
+                                     "Static member %s with instance id %s was fenced by member "
+                                     "%s.",
+                                     beat->member_id, beat->instance_id, work->old->id));
+    }
+    if (work->old->epoch != MILL_CONSUMER_LEAVES_AWHILE) {
+        return refuse(work, MILL_KERR_UNRELEASED_INSTANCE_ID,
+                      mill_pool_text(pool,
+                                     "Static member %s with instance id %s cannot join the group "
+                                     "because the instance id is owned by %s member.",
+                                     beat->member_id, beat->instance_id, work->old->id));
+    }
+    return MILL_KERR_NONE;
+}
+
+/* --- heartbeat ---------------------------------------------------------------------------------
+ */
+
+static const char *empty_field(const struct mill_consumer_beat *beat)
+{
+    if (beat->instance_id && beat->instance_id[0] == '\0') {
+        return "InstanceId can't be empty.";
+    }
+    if (beat->rack_id && beat->rack_id[0] == '\0') {
+        return "RackId can't be empty.";
+    }
+    if (beat->member_id[0] == '\0' && (beat->id_required || beat->epoch != MILL_CONSUMER_JOINS)) {
+        return "MemberId can't be empty.";
+    }
+    return NULL;
+}
+
+/* What is wrong with the request itself. ret: enum mill_kerr. */
+static int16_t beat_check(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
+{
+    const char *wrong = empty_field(beat);
+    if (!wrong && beat->epoch == MILL_CONSUMER_JOINS) {
+        wrong = beat->rebalance_timeout_ms == -1
+                    ? "RebalanceTimeoutMs must be provided in first request."
+                : !beat->owned_told || beat->owned.count > 0
+                    ? "TopicPartitions must be empty when (re-)joining."
+                : !beat->names && !beat->regex
+                    ? "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
+                      "(re-)joining."
+                    : NULL;
+    }
+    if (!wrong && beat->epoch == MILL_CONSUMER_LEAVES_AWHILE && !beat->instance_id) {
+        wrong = "InstanceId can't be null.";
+    }
+    if (!wrong && beat->epoch < MILL_CONSUMER_LEAVES_AWHILE) {
+        wrong = "MemberEpoch is invalid.";
+    }
+    if (wrong) {
+        return refuse(work, MILL_KERR_INVALID_REQUEST, wrong);
+    }
+    enum mill_assignor assignor =
+        beat->assignor ? mill_assignor_of(beat->assignor) : work->env->preferred;
+    if (assignor == MILL_ASSIGNOR_COUNT || (work->env->assignors & (1u << assignor)) == 0) {
+        return refuse(work, MILL_KERR_UNSUPPORTED_ASSIGNOR,
+                      mill_pool_text(&work->plan->pool,
+                                     "ServerAssignor %s is not supported. Supported assignors: %s.",
+                                     beat->assignor,
+                                     work->env->assignors == 3   ? "uniform, range"
+                                     : work->env->assignors == 1 ? "uniform"
+                                                                 : "range"));
+    }
+    return MILL_KERR_NONE;
+}
+
+/* Whether the group is one of this protocol, or can become one. ret: enum mill_kerr. */
+static int16_t group_check(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
+{
+    const struct mill_group *group = work->group;
+    if (group->state == MILL_GROUP_DEAD) {
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+    if (group->consumers) {
+        return MILL_KERR_NONE;
+    }
+    bool classic = group->state != MILL_GROUP_EMPTY || group->pending_count > 0;
+    if (!classic && beat->epoch == MILL_CONSUMER_JOINS) {
+        return MILL_KERR_NONE;
+    }
+    return refuse(
+        work, MILL_KERR_GROUP_ID_NOT_FOUND,
+        mill_pool_text(&work->plan->pool,
+                       classic ? "Group %s is not a consumer group." : "Group %s not found.",
+                       group->id));
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static uint32_t names_sort(char **names, uint32_t count)
+{
+    uint32_t kept = count > 0;
+    if (count > 1) {
+        qsort(names, count, sizeof(names[0]), by_text);
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        if (strcmp(names[kept - 1], names[i]) != 0) {
+            names[kept++] = names[i];
+        }
+    }
+    return kept;
+}
+
+static char *own(const char *text)
+{
+    return (char *)(uintptr_t)text;
+}
+
+/* The member as it will be: what it was, but for what the heartbeat says. */
+static bool next_make(struct mill_plan_work *work, struct mill_consumer_beat *beat)
+{
+    struct mill_consumer *next = mill_pool_take(&work->plan->pool, sizeof(*next));
+    if (!next) {
+        return false;
+    }
+    if (work->old) {
+        *next = *work->old;
+    }
+    if (!work->old || strcmp(work->old->id, beat->member_id) != 0) {
+        next->epoch = 0;
+        next->previous_epoch = 0;
+    }
+    next->id = own(beat->member_id);
+    next->client_id = own(beat->client_id);
+    next->client_host = own(beat->client_host);
+    next->instance_id = beat->instance_id ? own(beat->instance_id) : next->instance_id;
+    next->rack_id = beat->rack_id ? own(beat->rack_id) : next->rack_id;
+    next->regex = beat->regex ? own(beat->regex) : next->regex;
+    next->assignor = beat->assignor ? own(beat->assignor) : next->assignor;
+    next->rebalance_timeout_ms =
+        beat->rebalance_timeout_ms >= 0 ? beat->rebalance_timeout_ms : next->rebalance_timeout_ms;
+    if (beat->names) {
+        next->names = beat->names;
+        next->names_count = names_sort(beat->names, beat->names_count);
+    }
+    work->next = next;
+    return true;
+}
+
+static bool same_words(const struct mill_consumer *a, const struct mill_consumer *b)
+{
+    return strcmp(a->id, b->id) == 0 && mill_plan_text_equal(a->instance_id, b->instance_id) &&
+           mill_plan_text_equal(a->rack_id, b->rack_id) &&
+           mill_plan_text_equal(a->client_id, b->client_id) &&
+           mill_plan_text_equal(a->client_host, b->client_host) &&
+           mill_plan_text_equal(a->regex, b->regex) &&
+           mill_plan_text_equal(a->assignor, b->assignor) &&
+           a->rebalance_timeout_ms == b->rebalance_timeout_ms &&
+           mill_plan_texts_equal(a->names, a->names_count, b->names, b->names_count);
+}
+
+static bool same_place(const struct mill_consumer *a, const struct mill_consumer *b)
+{
+    return a->epoch == b->epoch && a->previous_epoch == b->previous_epoch && a->state == b->state &&
+           mill_parts_equal(&a->assigned, &b->assigned) &&
+           mill_parts_equal(&a->revoking, &b->revoking);
+}
+
+/* Room for one more, and for what it says. ret: enum mill_kerr. */
+static int16_t room_check(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
+{
+    struct mill_group_env *shared = work->env->group;
+    uint64_t size = sizeof(struct mill_consumer);
+    for (uint32_t i = 0; i < beat->names_count; i++) {
+        size += strlen(beat->names[i]) + sizeof(beat->names[0]);
+    }
+    bool many = !work->old && (int64_t)work->consumers->count >= work->env->size_max;
+    bool full = shared->bytes + size > shared->bytes_max;
+#ifdef MILL_MUTANT_CONSUMER_MEMORY
+    full = false;
+#endif
+    shared->full += many || full;
+    if (many) {
+        return refuse(work, MILL_KERR_GROUP_MAX_SIZE_REACHED,
+                      mill_pool_text(&work->plan->pool,
+                                     "The consumer group has reached its maximum capacity of %lld "
+                                     "members.",
+                                     (long long)work->env->size_max));
+    }
+    return full && (!work->old || beat->names) ? (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE
+                                               : (int16_t)MILL_KERR_NONE;
+}
+
+/* The group's epoch, when subscriptions or their topics changed. ret: enum mill_kerr. */
+static int16_t subscriptions_look(struct mill_plan_work *work, bool changed)
+{
+    const struct mill_consumer_topics *topics = &work->env->topics;
+    work->epoch = work->group->generation;
+    work->plan->topics_seen = work->consumers->topics_seen;
+    if (!changed && work->consumers->topics_seen == topics->version) {
+        return MILL_KERR_NONE;
+    }
+    int16_t error = mill_plan_regexes_look(work);
+    if (error != MILL_KERR_NONE) {
+        return error;
+    }
+    if (!mill_plan_hash(work)) {
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+    mill_plan_regexes_put(work);
+    work->plan->topics_seen = topics->version;
+    if (changed || work->hash != work->consumers->hash) {
+        work->epoch = work->epoch == INT32_MAX ? 1 : work->epoch + 1;
+        put_epoch(work);
+    }
+    return MILL_KERR_NONE;
+}
+
+/* An empty group of the classic protocol becomes one of this: its record goes. */
+static void classic_bury(struct mill_plan_work *work)
+{
+    uint32_t key_bytes = 0;
+    if (!work->group->consumers && work->group->generation > 0) {
+        uint8_t *key = mill_group_key_write(&work->plan->pool, work->group->id, &key_bytes);
+        mill_plan_put(work->plan, key, key_bytes, NULL, -1);
+    }
+}
+
+static void answer_make(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
+{
+    struct mill_consumer_plan *plan = work->plan;
+    bool whole = beat->epoch == MILL_CONSUMER_JOINS ||
+                 (beat->rebalance_timeout_ms != -1 && beat->names && beat->owned_told);
+    bool same = work->old && mill_parts_equal(&work->old->assigned, &work->next->assigned);
+    plan->member_id = mill_pool_text(&plan->pool, "%s", work->next->id);
+    plan->no_memory = plan->no_memory || !plan->member_id;
+    plan->epoch = work->next->epoch;
+    plan->assignment = whole || !same;
+}
+
+/* A heartbeat of one that is, or becomes, a member. ret: enum mill_kerr. */
+static int16_t beat_go_on(struct mill_plan_work *work, struct mill_consumer_beat *beat)
+{
+    int16_t error = member_look(work, beat);
+    if (error == MILL_KERR_NONE && work->old && strcmp(work->old->id, beat->member_id) == 0) {
+        error = epoch_check(work, beat);
+    }
+    error = error ? error : room_check(work, beat);
+    if (error != MILL_KERR_NONE) {
+        return error;
+    }
+    if (!next_make(work, beat)) {
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+    bool replaced = work->old && strcmp(work->old->id, beat->member_id) != 0;
+    bool changed = !work->old || !mill_plan_same_subscription(work->old, work->next);
+    classic_bury(work);
+    if (replaced) {
+        put_removal(work, work->old);
+    }
+    if (!work->old || !same_words(work->old, work->next)) {
+        put_member(work);
+    }
+    error = subscriptions_look(work, changed);
+    if (error != MILL_KERR_NONE) {
+        return error;
+    }
+    bool assigns = work->epoch > work->consumers->assignment_epoch;
+    if (assigns && !targets_make(work, replaced)) {
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+    if (replaced && !assigns) {
+        put_target(work, work->next->id, &work->next->target);
+    }
+    if (!reconcile(work, beat, assigns ? work->epoch : work->consumers->assignment_epoch)) {
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+    if (!work->old || replaced || !same_place(work->old, work->next)) {
+        put_current(work, work->next);
+    }
+    answer_make(work, beat);
+    return MILL_KERR_NONE;
+}
+
+/* --- going -------------------------------------------------------------------------------------
+ */
+
+/* Removes the members listed; the others get what they had when one of them speaks. */
+static bool removal_make(struct mill_plan_work *work)
+{
+    for (uint32_t i = 0; i < work->removed_count; i++) {
+        put_removal(work, work->removed[i]);
+    }
+    work->epoch = work->group->generation == INT32_MAX ? 1 : work->group->generation + 1;
+    work->plan->topics_seen = work->consumers->topics_seen;
+    if (!mill_plan_hash(work)) {
+        return false;
+    }
+    mill_plan_regexes_put(work);
+    put_epoch(work);
+    return true;
+}
+
+/* A static member goes and says that it will be back: it keeps what it has. */
+static bool leave_awhile(struct mill_plan_work *work)
+{
+    struct mill_consumer *next = mill_pool_take(&work->plan->pool, sizeof(*next));
+    if (!next) {
+        return false;
+    }
+    *next = *work->old;
+    next->epoch = MILL_CONSUMER_LEAVES_AWHILE;
+    next->state = MILL_CONSUMER_STABLE;
+    next->revoking = (struct mill_parts){0};
+    work->plan->topics_seen = work->consumers->topics_seen;
+    put_current(work, next);
+    return true;
+}
+
+static int16_t beat_leave(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
+{
+    int16_t error = member_look(work, beat);
+    if (error != MILL_KERR_NONE) {
+        return error;
+    }
+    bool good = false;
+    if (beat->epoch == MILL_CONSUMER_LEAVES_AWHILE) {
+        good = leave_awhile(work);
+    } else {
+        const struct mill_consumer *gone[] = {work->old};
+        work->removed = gone;
+        work->removed_count = 1;
+        good = removal_make(work);
+        work->removed = NULL;
+    }
+    work->plan->member_id = mill_pool_text(&work->plan->pool, "%s", beat->member_id);
+    work->plan->epoch = beat->epoch;
+    return good && work->plan->member_id ? (int16_t)MILL_KERR_NONE
+                                         : (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static void plan_end(struct mill_consumer_plan *plan, int16_t error)
+{
+    plan->error = error == MILL_KERR_NONE && plan->no_memory
+                      ? (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE
+                      : error;
+    if (plan->error != MILL_KERR_NONE) {
+        plan->records_count = 0;
+    }
+}
+
+void mill_consumer_beat(struct mill_consumer_env *env, struct mill_group *group,
+                        struct mill_consumer_beat *beat, struct mill_consumer_plan *plan)
+{
+    struct mill_plan_work work = {.env = env,
+                                  .group = group,
+                                  .consumers = group->consumers ? group->consumers : &nothing,
+                                  .plan = plan};
+    int16_t error = beat_check(&work, beat);
+    error = error ? error : group_check(&work, beat);
+    if (error == MILL_KERR_NONE) {
+        error = beat->epoch < 0 ? beat_leave(&work, beat) : beat_go_on(&work, beat);
+    }
+    plan_end(plan, error);
+    struct mill_consumer *member = mill_consumer_find(group, beat->member_id);
+    if (plan->error == MILL_KERR_NONE && member && beat->epoch >= 0) {
+        member->expires_ns =
+            env->group->now_ns + (uint64_t)env->session_timeout_ms * MILL_NS_PER_MS;
+        mill_consumer_timer(env, group);
+    }
+    if (plan->error == MILL_KERR_NONE && plan->records_count == 0 && group->consumers) {
+        group->consumers->topics_seen = plan->topics_seen;
+    }
+}
+
+void mill_consumer_time(struct mill_consumer_env *env, struct mill_group *group,
+                        struct mill_consumer_plan *plan)
+{
+    const struct mill_consumer *gone[REMOVALS_MAX];
+    struct mill_plan_work work = {.env = env,
+                                  .group = group,
+                                  .consumers = group->consumers ? group->consumers : &nothing,
+                                  .plan = plan,
+                                  .removed = gone};
+    for (const struct mill_consumer *member = work.consumers->first;
+         member && work.removed_count < REMOVALS_MAX; member = member->next) {
+        bool silent = member->expires_ns <= env->group->now_ns;
+        bool clings = member->revoke_due_ns <= env->group->now_ns;
+#ifdef MILL_MUTANT_CONSUMER_CLINGS
+        clings = false;
+#endif
+        if (silent || clings) {
+            gone[work.removed_count++] = member;
+        }
+    }
+    bool good = work.removed_count == 0 || removal_make(&work);
+    plan->expired = work.removed_count;
+    plan_end(plan, good ? MILL_KERR_NONE : MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+}
+
+void mill_consumer_bury(struct mill_group *group, struct mill_consumer_plan *plan)
+{
+    const struct mill_consumer_group *consumers = group->consumers ? group->consumers : &nothing;
+    for (const struct mill_consumer_regex *regex = consumers->regexes; regex; regex = regex->next) {
+        mill_plan_put_tombstone(plan, group, MILL_CONSUMER_RECORD_REGEX, regex->text);
+    }
+    mill_plan_put_tombstone(plan, group, MILL_CONSUMER_RECORD_TARGET_EPOCH, NULL);
+    mill_plan_put_tombstone(plan, group, MILL_CONSUMER_RECORD_EPOCH, NULL);
+    plan_end(plan, MILL_KERR_NONE);
+}
+
+void mill_consumer_done(struct mill_consumer_env *env, struct mill_group *group,
+                        const struct mill_consumer_plan *plan)
+{
+    env->group->rebalances += plan->rebalances;
+    env->group->expired_members += plan->expired;
+    if (group->consumers) {
+        group->consumers->topics_seen = plan->topics_seen;
+    }
+    mill_consumer_timer(env, group);
+}

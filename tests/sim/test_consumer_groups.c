@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Goal: whatever is killed when, no two members of a group of the consumer protocol own a
+ * partition, an offset that was acknowledged to a member never goes back, and the group comes to
+ * rest again. Method: a whole broker on virtual time (world.h); members that join, give up and take
+ * partitions as the answers tell them, commit rising offsets of what they own, fall silent and die;
+ * control and the data plane are killed between any two turns.
+ * test_consumer_groups [SEED]     one seed in place of the usual ones */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dataplane/core/core_types.h"
+#include "protocol/errors.h"
+#include "protocol/messages.h"
+#include "tests/sim/world.h"
+#include "tests/unit/test.h"
+
+enum {
+    PARTITIONS = 6,
+    MEMBERS = 4,
+    ROUNDS = 60,
+    TURNS_PER_ROUND = 500,
+    SEEDS_DEFAULT = 8,
+    SEEDS_FULL = 300,
+    SILENCE_NS = 1500000000, /* as the world's setting */
+    KNOWN_NS = 900000000,    /* below that, and below the rebalance time-out */
+    BODY_BYTES = 2048,
+    BEAT_VERSION = 1,
+    COMMIT_VERSION = 9,
+    FETCH_VERSION = 5,
+};
+
+static const char topic[] = "sim";
+
+enum doing {
+    IDLE,
+    BEATING,
+    COMMITTING,
+};
+
+struct person {
+    struct world_client client;
+    bool connected;
+    enum doing doing;
+    char id[40];
+    uint32_t ids;
+    int32_t epoch;     /* 0 it is to join */
+    uint32_t owned;    /* bits of partitions */
+    bool tell_owned;   /* with the next heartbeat */
+    bool tell_all;     /* an answer was lost: it says everything, and is told everything */
+    uint64_t asked_ns; /* its last heartbeat */
+    uint64_t heard_ns; /* the last one that was answered: what it owns is its from then on, for
+                          SILENCE_NS */
+    int32_t partition; /* committing */
+    int64_t committing;
+};
+
+struct tally {
+    int64_t sent[PARTITIONS];
+    int64_t acked[PARTITIONS];
+    uint64_t commits;
+    uint64_t moves; /* times an assignment changed */
+    uint32_t killed;
+};
+
+static struct mill_uuid topic_id;
+
+/* --- requests -------------------------------------------------------------------------------- */
+
+static void get_name(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    *(struct mill_wstr *)ret_element = mill_wstr_of(topic);
+}
+
+static void get_index(const void *context, int32_t index, void *ret_element)
+{
+    uint32_t bits = *(const uint32_t *)context;
+    for (int32_t i = 0; i < index; i++) {
+        bits &= bits - 1;
+    }
+    *(int32_t *)ret_element = (int32_t)__builtin_ctz(bits);
+}
+
+static void get_owned(const void *context, int32_t index, void *ret_element)
+{
+    const struct person *person = context;
+    struct mill_consumer_group_heartbeat_request_topic_partitions *element = ret_element;
+    MILL_UNUSED(index);
+    element->topic_id = topic_id;
+    element->partitions = (struct mill_warray){
+        .count = __builtin_popcount(person->owned), .get = get_index, .context = &person->owned};
+}
+
+static void beat(const struct world *world, struct person *person)
+{
+    uint8_t body[BODY_BYTES];
+    struct mill_writer to;
+    struct mill_consumer_group_heartbeat_request message;
+    bool all = person->epoch == 0 || person->tell_all;
+    mill_consumer_group_heartbeat_request_defaults(&message);
+    message.group_id = mill_wstr_of("crowd");
+    message.member_id = mill_wstr_of(person->id);
+    message.member_epoch = person->epoch;
+    if (all) {
+        message.rebalance_timeout_ms = 2 * (SILENCE_NS / 1000000); /* silence ends it first */
+        message.subscribed_topic_names = (struct mill_warray){.count = 1, .get = get_name};
+    }
+    if (all || person->tell_owned) {
+        message.topic_partitions =
+            (struct mill_warray){.count = person->owned != 0, .get = get_owned, .context = person};
+    }
+    mill_writer_init(&to, body, sizeof(body), NULL, 0);
+    mill_write_i8(&to, 0); /* the header's tagged section */
+    (void)mill_consumer_group_heartbeat_request_encode(&to, BEAT_VERSION, &message);
+    MILL_ASSERT_EQ(to.error, 0);
+    world_send(&person->client, MILL_API_KEY_CONSUMER_GROUP_HEARTBEAT, BEAT_VERSION, body,
+               to.size_bytes);
+    person->asked_ns = world->now.mono_ns;
+    person->doing = BEATING;
+}
+
+static void get_commit_partition(const void *context, int32_t index, void *ret_element)
+{
+    const struct person *person = context;
+    struct mill_offset_commit_request_topics_partitions *element = ret_element;
+    MILL_UNUSED(index);
+    element->partition_index = person->partition;
+    element->committed_offset = person->committing;
+    element->committed_metadata = mill_wstr_of("");
+}
+
+static void get_commit_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_commit_request_topics *element = ret_element;
+    MILL_UNUSED(index);
+    element->name = mill_wstr_of(topic);
+    element->partitions =
+        (struct mill_warray){.count = 1, .get = get_commit_partition, .context = context};
+}
+
+static void commit(struct person *person, int32_t partition, struct tally *tally)
+{
+    uint8_t body[BODY_BYTES];
+    struct mill_writer to;
+    struct mill_offset_commit_request message;
+    mill_offset_commit_request_defaults(&message);
+    person->partition = partition;
+    person->committing = ++tally->sent[partition];
+    message.group_id = mill_wstr_of("crowd");
+    message.generation_id_or_member_epoch = person->epoch;
+    message.member_id = mill_wstr_of(person->id);
+    message.topics = (struct mill_warray){.count = 1, .get = get_commit_topic, .context = person};
+    mill_writer_init(&to, body, sizeof(body), NULL, 0);
+    mill_write_i8(&to, 0); /* the header's tagged section */
+    (void)mill_offset_commit_request_encode(&to, COMMIT_VERSION, &message);
+    MILL_ASSERT_EQ(to.error, 0);
+    world_send(&person->client, MILL_API_KEY_OFFSET_COMMIT, COMMIT_VERSION, body, to.size_bytes);
+    person->doing = COMMITTING;
+}
+
+/* --- answers --------------------------------------------------------------------------------- */
+
+static bool is_retriable(int16_t error)
+{
+    return error == MILL_KERR_COORDINATOR_NOT_AVAILABLE ||
+           error == MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS || error == MILL_KERR_NOT_COORDINATOR ||
+           error == MILL_KERR_REQUEST_TIMED_OUT;
+}
+
+/* Another process takes its place, under another id. */
+static void begin_anew(struct person *person, uint32_t index)
+{
+    snprintf(person->id, sizeof(person->id), "member-%u-%u", index, person->ids++);
+    person->epoch = 0;
+    person->owned = 0;
+}
+
+static void beaten(const struct world *world, struct person *person, uint32_t index,
+                   struct mill_cursor *at, struct tally *tally)
+{
+    struct mill_consumer_group_heartbeat_response message;
+    MILL_ASSERT_EQ(mill_consumer_group_heartbeat_response_decode(at, BEAT_VERSION, &message), 0);
+    if (is_retriable(message.error_code)) {
+        person->tell_all = true;
+        return;
+    }
+    if (message.error_code != MILL_KERR_NONE) {
+        MILL_ASSERT(message.error_code == MILL_KERR_UNKNOWN_MEMBER_ID ||
+                    message.error_code == MILL_KERR_FENCED_MEMBER_EPOCH ||
+                    message.error_code == MILL_KERR_GROUP_ID_NOT_FOUND);
+        /* One that was told that it is a member is known until it was silent. */
+        MILL_ASSERT(message.error_code == MILL_KERR_FENCED_MEMBER_EPOCH ||
+                    world->now.mono_ns - person->heard_ns >= KNOWN_NS);
+        begin_anew(person, index);
+        return;
+    }
+    person->heard_ns = person->asked_ns;
+    person->epoch = message.member_epoch;
+    person->tell_owned = message.has_assignment;
+    person->tell_all = false;
+    if (!message.has_assignment) {
+        return;
+    }
+    struct mill_consumer_group_heartbeat_response_assignment_topic_partitions part;
+    struct mill_warray topics = message.assignment.topic_partitions;
+    uint32_t before = person->owned;
+    int32_t partition = 0;
+    person->owned = 0;
+    while (mill_consumer_group_heartbeat_response_assignment_topic_partitions_next(
+        &topics, BEAT_VERSION, &part)) {
+        topic_id = part.topic_id;
+        while (mill_warray_next_i32(&part.partitions, &partition)) {
+            person->owned |= 1u << partition;
+        }
+    }
+    tally->moves += before != person->owned;
+}
+
+static void committed(struct person *person, struct mill_cursor *at, struct tally *tally)
+{
+    struct mill_offset_commit_response message;
+    struct mill_offset_commit_response_topics one;
+    struct mill_offset_commit_response_topics_partitions part;
+    MILL_ASSERT_EQ(mill_offset_commit_response_decode(at, COMMIT_VERSION, &message), 0);
+    MILL_ASSERT(mill_offset_commit_response_topics_next(&message.topics, COMMIT_VERSION, &one));
+    MILL_ASSERT(
+        mill_offset_commit_response_topics_partitions_next(&one.partitions, COMMIT_VERSION, &part));
+    if (part.error_code == MILL_KERR_NONE) {
+        int64_t *acked = &tally->acked[person->partition];
+        *acked = MILL_MAX(*acked, person->committing);
+        tally->commits++;
+    } else {
+        MILL_ASSERT(is_retriable(part.error_code) ||
+                    part.error_code == MILL_KERR_UNKNOWN_MEMBER_ID ||
+                    part.error_code == MILL_KERR_STALE_MEMBER_EPOCH ||
+                    part.error_code == MILL_KERR_GROUP_ID_NOT_FOUND);
+    }
+}
+
+static void answer_take(const struct world *world, struct person *person, uint32_t index,
+                        uint32_t size, struct tally *tally)
+{
+    struct mill_buf buf;
+    struct mill_cursor at = mill_cursor_over(&buf, person->client.answer, size);
+    enum doing doing = person->doing;
+    /* correlation id, and the tagged section of a flexible answer's header */
+    MILL_ASSERT_EQ(mill_cursor_skip(&at, 5), 0);
+    person->doing = IDLE;
+    if (doing == BEATING) {
+        beaten(world, person, index, &at, tally);
+    } else {
+        committed(person, &at, tally);
+    }
+}
+
+/* --- persons --------------------------------------------------------------------------------- */
+
+static void disconnect(struct person *person)
+{
+    if (person->connected) {
+        world_disconnect(&person->client);
+        person->connected = false;
+        person->tell_all = true; /* what it asked last may have been heard, or not */
+        person->doing = IDLE;
+    }
+}
+
+static void person_step(struct world *world, struct person *person, uint32_t index,
+                        struct tally *tally)
+{
+    uint32_t size = 0;
+    int32_t partition = (int32_t)mill_random_below(&world->random, PARTITIONS);
+    if (!person->connected) {
+        world_connect(world, &person->client,
+                      mill_random_below(&world->random, world->cores_count));
+        person->connected = true;
+    }
+    while (person->doing != IDLE && world_answer(&person->client, &size)) {
+        answer_take(world, person, index, size, tally);
+    }
+    /* Who did not hear of the coordinator for so long owns nothing any more. */
+    if (person->epoch > 0 && world->now.mono_ns - person->heard_ns >= SILENCE_NS) {
+        begin_anew(person, index);
+    }
+    if (mem_ended(person->client.peer)) {
+        disconnect(person);
+    } else if (person->doing == IDLE && mill_random_below(&world->random, 4) == 0) {
+        if (person->epoch > 0 && (person->owned & (1u << partition)) != 0 &&
+            mill_random_below(&world->random, 2) == 0) {
+            commit(person, partition, tally);
+        } else {
+            beat(world, person);
+        }
+    }
+}
+
+static void check_owners(const struct world *world, const struct person *people)
+{
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        bool lives = people[i].epoch > 0 && world->now.mono_ns - people[i].heard_ns < SILENCE_NS;
+        MILL_ASSERT_EQ(lives ? taken & people[i].owned : 0, 0u);
+        taken |= lives ? people[i].owned : 0;
+    }
+}
+
+static void all_disconnect(struct person *people)
+{
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        disconnect(&people[i]);
+    }
+}
+
+static void run_turns(struct world *world, struct person *people, struct tally *tally,
+                      uint32_t turns)
+{
+    for (uint32_t turn = 0; turn < turns; turn++) {
+        uint32_t index = mill_random_below(&world->random, MEMBERS);
+        person_step(world, &people[index], index, tally);
+        check_owners(world, people);
+        world_turn(world, MILL_NS_PER_MS);
+    }
+}
+
+/* Several members join at once, so that records wait in control for those before them, and control
+ * is killed while that is on its way. */
+static void kill_in_the_middle(struct world *world, struct person *people, struct tally *tally)
+{
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        if (mill_random_below(&world->random, 4) > 0) {
+            disconnect(&people[i]);
+            begin_anew(&people[i], i);
+        }
+        for (uint32_t tries = 0; people[i].doing == IDLE && tries < 100; tries++) {
+            person_step(world, &people[i], i, tally);
+        }
+    }
+    for (uint32_t turns = mill_random_below(&world->random, 5); turns > 0; turns--) {
+        for (uint32_t i = 0; i < MEMBERS; i++) {
+            person_step(world, &people[i], i, tally);
+        }
+        world_turn(world, MILL_NS_PER_MS);
+    }
+    world_crash_control(world);
+    tally->killed++;
+}
+
+static void disturb(struct world *world, struct person *people, struct tally *tally)
+{
+    uint32_t index = mill_random_below(&world->random, MEMBERS);
+    switch (mill_random_below(&world->random, 5)) {
+    case 0:
+        all_disconnect(people);
+        world_crash(world);
+        tally->killed++;
+        break;
+    case 1:
+    case 2:
+        kill_in_the_middle(world, people, tally);
+        break;
+    case 3:
+        disconnect(&people[index]);
+        begin_anew(&people[index], index);
+        break;
+    default: /* a pause: all are silent for too long */
+        for (uint32_t i = 0; i < 900; i++) {
+            world_turn(world, 2 * MILL_NS_PER_MS);
+        }
+        break;
+    }
+}
+
+/* Everybody speaks until all is shared out, each partition once. */
+static void check_rest(struct world *world, struct person *people, struct tally *tally)
+{
+    for (uint32_t i = 0; i < 40; i++) {
+        uint32_t owned = 0;
+        run_turns(world, people, tally, 500);
+        for (uint32_t k = 0; k < MEMBERS; k++) {
+            owned |= people[k].owned;
+        }
+        if (owned == (1u << PARTITIONS) - 1) {
+            return;
+        }
+    }
+    MILL_ASSERT(false);
+}
+
+static void get_asked_index(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    *(int32_t *)ret_element = ((const struct person *)context)->partition;
+}
+
+static void get_fetch_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_fetch_request_topics *element = ret_element;
+    MILL_UNUSED(index);
+    element->name = mill_wstr_of(topic);
+    element->partition_indexes =
+        (struct mill_warray){.count = 1, .get = get_asked_index, .context = context};
+}
+
+/* The committed offset, 0 none; asks until somebody knows. */
+static int64_t fetch(struct world *world, struct person *person, int32_t partition)
+{
+    struct mill_offset_fetch_response answer = {.error_code = MILL_KERR_NOT_COORDINATOR};
+    struct mill_offset_fetch_response_topics one;
+    struct mill_offset_fetch_response_topics_partitions part;
+    for (uint32_t i = 0; i < 200 && answer.error_code != MILL_KERR_NONE; i++) {
+        uint8_t body[BODY_BYTES];
+        struct mill_writer to;
+        struct mill_buf buf;
+        struct mill_offset_fetch_request message;
+        mill_offset_fetch_request_defaults(&message);
+        person->partition = partition;
+        message.group_id = mill_wstr_of("crowd");
+        message.topics =
+            (struct mill_warray){.count = 1, .get = get_fetch_topic, .context = person};
+        mill_writer_init(&to, body, sizeof(body), NULL, 0);
+        (void)mill_offset_fetch_request_encode(&to, FETCH_VERSION, &message);
+        world_send(&person->client, MILL_API_KEY_OFFSET_FETCH, FETCH_VERSION, body, to.size_bytes);
+        uint32_t size = world_await(&person->client);
+        struct mill_cursor at = mill_cursor_over(&buf, person->client.answer, size);
+        MILL_ASSERT_EQ(mill_cursor_skip(&at, 4), 0);
+        MILL_ASSERT_EQ(mill_offset_fetch_response_decode(&at, FETCH_VERSION, &answer), 0);
+        for (uint32_t turn = 0; turn < 50; turn++) {
+            world_turn(world, MILL_NS_PER_MS);
+        }
+    }
+    MILL_ASSERT_EQ(answer.error_code, 0);
+    MILL_ASSERT(mill_offset_fetch_response_topics_next(&answer.topics, FETCH_VERSION, &one));
+    MILL_ASSERT(
+        mill_offset_fetch_response_topics_partitions_next(&one.partitions, FETCH_VERSION, &part));
+    return MILL_MAX(part.committed_offset, (int64_t)0);
+}
+
+/* What was acknowledged is there for one that reads the log. */
+static void check_offsets(struct world *world, struct person *person, const struct tally *tally)
+{
+    world_connect(world, &person->client, 0);
+    for (int32_t p = 0; p < PARTITIONS; p++) {
+        int64_t kept = fetch(world, person, p);
+        MILL_ASSERT_LE(tally->acked[p], kept);
+        MILL_ASSERT_LE(kept, tally->sent[p]);
+    }
+    world_disconnect(&person->client);
+}
+
+static void run_seed(uint64_t seed, uint32_t cores)
+{
+    static struct world world;
+    static struct person people[MEMBERS];
+    struct tally tally = {0};
+    memset(people, 0, sizeof(people));
+    world_open(&world, cores, seed);
+    world_topic(&world, topic, PARTITIONS, "segment.bytes", "1048576");
+    world_offsets_topic(&world);
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        begin_anew(&people[i], i);
+    }
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        run_turns(&world, people, &tally, TURNS_PER_ROUND);
+        disturb(&world, people, &tally);
+    }
+    check_rest(&world, people, &tally);
+    all_disconnect(people);
+    world_crash_control(&world);
+    world_settle(&world, 10000);
+    check_offsets(&world, &people[0], &tally);
+    MILL_ASSERT_LT(20ull, tally.commits);
+    MILL_ASSERT_LT(5ull, tally.moves);
+    world_close(&world);
+    printf("seed %llu cores %u: %llu commits, %llu moves, %u kills\n", (unsigned long long)seed,
+           cores, (unsigned long long)tally.commits, (unsigned long long)tally.moves, tally.killed);
+}
+
+static void test_no_partition_has_two_owners(void **state)
+{
+    MILL_UNUSED(state);
+    const char *full = getenv("MILLRACE_FULL");
+    uint64_t count = full && strcmp(full, "1") == 0 ? SEEDS_FULL : SEEDS_DEFAULT;
+    for (uint64_t seed = 1; seed <= count; seed++) {
+        printf("seed %llu\n", (unsigned long long)seed);
+        run_seed(seed, 1 + (uint32_t)(seed % 3));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_partition_has_two_owners)};
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc > 1) {
+        uint64_t seed = strtoull(argv[1], NULL, 0);
+        run_seed(seed, 1 + (uint32_t)(seed % 3));
+        return 0;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
