@@ -499,7 +499,7 @@ def main():
         table.row(subject, what)
     table.leave_out("TransactionsCommand", "", "DescribeTransactions, ListTransactions and DescribeProducers are not served yet")
     table.leave_out("ShareGroupCommand, StreamsGroupCommand and the share clients", "",
-                    "groups of KIP-848 and later kinds are not served yet")
+                    "share and streams groups are not served yet")
     table.leave_out("DelegationTokenCommand, AclCommand", "", "there is no security yet")
     table.leave_out("MetadataQuorumCommand, FeatureCommand", "",
                     "there is no KRaft quorum whose state they could show")
