@@ -548,7 +548,7 @@ static void read_finish(struct mill_store *store, struct store_job *job)
 static void partition_done(struct mill_store *store, struct store_partition *partition)
 {
     if (partition->doomed && partition->jobs == 0) {
-        mill_store_delete_go_on(store, partition);
+        mill_store_delete(store, partition);
     }
 }
 

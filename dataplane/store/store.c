@@ -12,9 +12,7 @@
 
 #include "base/log_line.h"
 
-#define NAME_WAIT_NS  (2 * MILL_NS_PER_S) /* for the removal of an older topic of the same name */
-#define FULL_RETRY_NS MILL_NS_PER_MS      /* the ring to the core is full */
-#define NAME_RETRY_NS (20 * MILL_NS_PER_MS)
+#define FULL_RETRY_NS MILL_NS_PER_MS /* the ring to the core is full */
 
 /* --- answers --------------------------------------------------------------------------------- */
 
@@ -52,15 +50,13 @@ static void tell_written(struct mill_store *store, struct store_partition *parti
     to->synced_offset = partition->synced_offset;
 }
 
-static void take_delete(struct mill_store *store, struct store_partition *partition);
-
-static bool is_loading(const struct store_partition *partition)
+bool mill_store_is_loading(const struct store_partition *partition)
 {
     /* Acquire pairs with the loader's DONE: then all of it is ours to read. */
     return atomic_load_explicit(&partition->loading, memory_order_acquire) != STORE_LOAD_NOT;
 }
 
-static bool is_fenced(const struct mill_store *store, const struct store_partition *partition)
+bool mill_store_is_fenced(const struct mill_store *store, const struct store_partition *partition)
 {
     return atomic_load_explicit(&store->dirs->dirs[partition->dir].fenced, memory_order_acquire);
 }
@@ -70,8 +66,9 @@ static void fence_tell(struct mill_store *store)
     for (uint32_t i = 0; i < store->partitions_length; i++) {
         struct store_partition *partition = store->partitions[i];
         /* One that is still opening is told by its OPENED. */
-        if (!partition || partition->opening || is_loading(partition) || !partition->loaded ||
-            partition->failed_told || !is_fenced(store, partition)) {
+        if (!partition || partition->opening || mill_store_is_loading(partition) ||
+            !partition->loaded || partition->failed_told ||
+            !mill_store_is_fenced(store, partition)) {
             continue;
         }
         if (!mill_store_out_room(store)) {
@@ -86,273 +83,10 @@ static void fence_tell(struct mill_store *store)
     store->fence_told = true;
 }
 
-/* --- opening --------------------------------------------------------------------------------- */
-
-static struct store_partition *partition_at(struct mill_store *store,
-                                            const struct mill_link_head *head)
-{
-    if (head->slot >= store->partitions_length || !store->partitions[head->slot]) {
-        return NULL;
-    }
-    struct store_partition *partition = store->partitions[head->slot];
-    return partition->generation == head->generation ? partition : NULL;
-}
-
-static void partition_free(struct mill_store *store, struct store_partition *partition)
-{
-    if (is_loading(partition)) {
-        mill_loaders_finish(store->config.loaders, partition);
-    }
-    mill_store_link_remove(&partition->openings);
-    store->stalled -= partition->full_told ? 1 : 0;
-    mill_store_clean_stop(store, partition);
-    MILL_ASSERT_EQ(partition->jobs, 0u);
-    mill_store_unload(store, partition);
-    store->partitions[partition->slot] = NULL;
-    mill_store_names_free(partition);
-    free(partition);
-}
-
-static struct store_partition *partition_make(struct mill_store *store,
-                                              const struct mill_link_open *open)
-{
-    uint32_t slot = open->head.slot;
-    if (slot >= store->partitions_length) {
-        uint32_t length = MILL_MAX(slot + 1, store->partitions_length * 2);
-        void *grown = realloc(store->partitions, length * sizeof(store->partitions[0]));
-        if (!grown) {
-            return NULL;
-        }
-        store->partitions = grown;
-        memset(store->partitions + store->partitions_length, 0,
-               (length - store->partitions_length) * sizeof(store->partitions[0]));
-        store->partitions_length = length;
-    }
-    if (store->partitions[slot]) {
-        partition_free(store, store->partitions[slot]);
-    }
-    struct store_partition *partition = calloc(1, sizeof(*partition));
-    if (partition) {
-        partition->slot = slot;
-        partition->generation = open->head.generation;
-        partition->topic_id = open->topic_id;
-        partition->index = open->partition;
-        partition->settings = open->settings;
-        store->partitions[slot] = partition;
-        char topic[sizeof(open->topic)];
-        memcpy(topic, open->topic, sizeof(topic));
-        topic[sizeof(topic) - 1] = '\0';
-        if (mill_store_names_take(store->dirs, partition, topic) < 0) {
-            partition_free(store, partition);
-            return NULL;
-        }
-    }
-    return partition;
-}
-
-/* Loaded, or not: r says. */
-static void open_end(struct mill_store *store, struct store_partition *partition, int r,
-                     struct mill_now now)
-{
-    r = r < 0 ? r : mill_store_kept_begin(store, partition);
-    if (r == 0) {
-        partition->aborted_end = mill_store_txn_last(store, partition);
-        r = (int)MILL_MIN(partition->aborted_end, 0);
-    }
-    if (r < 0 && r != -EUCLEAN) {
-        mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.open",
-                          "partition=%s cannot be opened: %s",
-                          partition->path[0] ? partition->path : partition->topic, strerror(-r));
-    }
-    partition->status = r;
-    partition->loaded = true;
-    if (r < 0) {
-        return;
-    }
-    mill_store_points_moved(store);
-    if (partition->kept_count > 0) {
-        partition->full_told = true; /* by OPENED */
-        store->stalled++;
-        store->retry_at_ns = MILL_MIN(store->retry_at_ns, now.mono_ns + STORE_RETRY_NS);
-    }
-    partition->mark = mill_arena_mark(store->config.arena, &partition->topic_id, partition->index);
-    if (partition->mark) {
-        atomic_store_explicit(&partition->mark->start_offset, partition->start_offset,
-                              memory_order_release);
-        atomic_store_explicit(&partition->mark->written_offset, partition->written_offset,
-                              memory_order_release);
-    }
-}
-
-static void open_load(struct mill_store *store, struct store_partition *partition,
-                      struct mill_now now)
-{
-    bool push_aside = partition->opening_since_ns != 0 &&
-                      now.mono_ns - partition->opening_since_ns >= NAME_WAIT_NS;
-    int r = mill_store_dir_open(store, partition, push_aside);
-    if (r == -EBUSY) {
-        partition->opening_since_ns =
-            partition->opening_since_ns ? partition->opening_since_ns : now.mono_ns;
-        store->retry_at_ns = MILL_MIN(store->retry_at_ns, now.mono_ns + NAME_RETRY_NS);
-        return;
-    }
-    if (r == 1) {
-        r = mill_store_make_begin(store, partition);
-        if (r == 0) {
-            mill_store_link_remove(&partition->openings);
-            return; /* looked for again when it is made */
-        }
-    }
-#ifndef MILL_MUTANT_STORE_LOAD_IN_TURN
-    if (r == 0 && store->config.loaders) {
-        mill_store_link_remove(&partition->openings);
-        mill_loaders_give(store->config.loaders, partition, store);
-        return;
-    }
-#endif
-    r = r < 0 ? r : mill_store_load_synced(store, partition);
-    open_end(store, partition, r, now);
-}
-
-/* Takes what loaders are done with: no look at those they are not. ret: partitions. */
-static uint32_t loaded_take(struct mill_store *store, struct mill_now now)
-{
-    uint32_t count = 0;
-    struct store_partition *next;
-    for (struct store_partition *partition = mill_loaders_take(store); partition;
-         partition = next, count++) {
-        next = partition->next_loading;
-        mill_loaders_release(store->config.loaders, partition);
-        if (partition->settings_changed) {
-            partition->settings = partition->settings_next;
-            partition->settings_changed = false;
-        }
-        open_end(store, partition, partition->status, now);
-        mill_store_link_add(&store->openings, &partition->openings);
-    }
-    return count;
-}
-
-/* One of its open transactions, or behind those one of the aborted that wait for space. */
-static void txn_tell(struct mill_store *store, struct store_partition *partition, uint32_t number)
-{
-    const struct store_producers *producers = &partition->producers;
-    struct mill_link_txn *to = mill_store_tell(store, partition, MILL_LINK_TXN, sizeof(*to));
-    if (number < producers->open_length) {
-        to->producer_id = producers->open[number].producer_id;
-        to->first_offset = producers->open[number].first_offset;
-        to->last_offset = -1;
-        return;
-    }
-    const struct store_aborted *aborted = &partition->kept_aborted[number - producers->open_length];
-    to->producer_id = aborted->producer_id;
-    to->first_offset = aborted->first_offset;
-    to->last_offset = aborted->last_offset;
-}
-
-/* Tells producers, then OPENED, as the ring has room. ret: work done. */
-static uint32_t open_tell(struct mill_store *store, struct store_partition *partition,
-                          struct mill_now now)
-{
-    struct store_producers *producers = &partition->producers;
-    uint32_t work = 0;
-    if (partition->producers_told == 0 && partition->batches_told == 0 && producers->length > 0) {
-        /* The oldest beyond the maximum would only be evicted again. */
-        mill_store_producers_trim(producers, now.wall_ms - store->config.producer_expiration_ms,
-                                  store->config.producers_max);
-    }
-    for (; partition->producers_told < producers->length; partition->producers_told++) {
-        const struct store_producer *entry = &producers->entries[partition->producers_told];
-        uint32_t tells = MILL_MAX(entry->count, 1u); /* one without batches is told, too */
-        for (; partition->batches_told < tells; partition->batches_told++) {
-            if (!mill_store_out_room(store)) {
-                return work;
-            }
-            struct mill_link_producer *to =
-                mill_store_tell(store, partition, MILL_LINK_PRODUCER, sizeof(*to));
-            struct mill_link_head head = to->head;
-            *to = (struct mill_link_producer){.producer_id = entry->producer_id,
-                                              .timestamp = entry->timestamp,
-                                              .first_sequence = -1,
-                                              .epoch = entry->epoch};
-            if (entry->count > 0) {
-                *to = entry->batches[partition->batches_told];
-            }
-            to->head = head;
-            to->coordinator_epoch = entry->coordinator_epoch;
-            to->txn_open = entry->txn_first >= 0;
-            work++;
-        }
-        partition->batches_told = 0;
-    }
-    uint32_t txns = producers->open_length + partition->kept_aborted_count;
-    for (; partition->txns_told < txns; partition->txns_told++) {
-        if (!mill_store_out_room(store)) {
-            return work;
-        }
-        txn_tell(store, partition, partition->txns_told);
-        work++;
-    }
-    if (!mill_store_out_room(store)) {
-        return work;
-    }
-    struct mill_link_opened *to = mill_store_tell(store, partition, MILL_LINK_OPENED, sizeof(*to));
-    to->status = partition->status == 0 && is_fenced(store, partition) ? -EIO : partition->status;
-    partition->failed_told = to->status < 0;
-    to->start_offset = partition->start_offset;
-    to->end_offset = partition->end_offset;
-    to->aborted_end = partition->aborted_end;
-    to->full = partition->kept_count > 0;
-    to->epochs_count = partition->epochs_count;
-    memcpy(to->epochs, partition->epochs, sizeof(to->epochs));
-    partition->opening = false;
-    mill_store_link_remove(&partition->openings);
-    return work + 1;
-}
-
-void mill_store_made(struct mill_store *store, struct store_partition *partition, int r)
-{
-    if (partition->doomed) {
-        partition->loaded = r == 0; /* an empty directory to be deleted */
-        return;
-    }
-    if (r < 0) {
-        open_end(store, partition, r, store->now);
-    }
-    mill_store_link_add(&store->openings, &partition->openings); /* looked at by openings_run */
-}
-
-static uint32_t opening_run(struct mill_store *store, struct store_partition *partition,
-                            struct mill_now now)
-{
-    if (partition->delete_wanted) {
-        if (mill_store_out_room(store)) {
-            take_delete(store, partition);
-        }
-        return 0;
-    }
-    if (!partition->loaded) {
-        open_load(store, partition, now);
-    }
-    return !is_loading(partition) && partition->loaded ? open_tell(store, partition, now) : 0;
-}
-
-static uint32_t openings_run(struct mill_store *store, struct mill_now now)
-{
-    uint32_t work = loaded_take(store, now);
-    for (struct store_link *link = store->openings.next; link != &store->openings;) {
-        struct store_partition *partition =
-            MILL_CONTAINER_OF(link, struct store_partition, openings);
-        link = link->next;
-        work += opening_run(store, partition, now);
-    }
-    return work;
-}
-
 /* --- writing --------------------------------------------------------------------------------- */
 
 /* What passes by itself: no space, or no descriptor or memory at this moment. */
-static bool passing(int r)
+bool mill_store_passing(int r)
 {
 #ifdef MILL_MUTANT_STORE_FULL_FENCES
     return false;
@@ -395,9 +129,9 @@ static void write_run(struct mill_store *store, struct store_partition *partitio
                               memory_order_release);
     }
 #ifdef MILL_MUTANT_STORE_FULL_DROPPED
-    r = passing(r) ? 0 : r;
+    r = mill_store_passing(r) ? 0 : r;
 #endif
-    if (passing(r)) {
+    if (mill_store_passing(r)) {
         if (!partition->full_told) {
             partition->full_told = true;
             store->stalled++;
@@ -424,14 +158,14 @@ void mill_store_synced(struct mill_store *store, struct store_partition *partiti
 {
     if (r < 0) {
         mill_log_dirs_fence(store->dirs, partition->dir, r);
-    } else if (!is_fenced(store, partition) && !partition->failed_told) {
+    } else if (!mill_store_is_fenced(store, partition) && !partition->failed_told) {
         write_end(store, partition);
     }
 }
 
 void mill_store_write_go_on(struct mill_store *store, struct store_partition *partition)
 {
-    if (!is_fenced(store, partition)) {
+    if (!mill_store_is_fenced(store, partition)) {
         write_run(store, partition, store->now);
     }
 }
@@ -516,95 +250,6 @@ static void take_aborted(struct mill_store *store, struct store_partition *parti
     *to = answer;
 }
 
-/* --- checkpoints ----------------------------------------------------------------------------- */
-
-/* Notes for the checkpoints how far the partition is synced. ret: false: not everything of it is as
- * the checkpoint would say. */
-bool mill_store_offsets_note(struct mill_store *store, struct store_partition *partition)
-{
-    struct store_dir *dir = &store->dirs->dirs[partition->dir];
-    if (partition->epochs_unsaved && mill_store_epochs_write(store, partition, true) < 0) {
-        return false;
-    }
-    partition->epochs_unsaved = false;
-    pthread_mutex_lock(&store->dirs->lock);
-    struct store_offset *offset =
-        mill_store_offset(&dir->offsets, strrchr(partition->path, '/') + 1, true);
-    if (offset) {
-        dir->offsets.changed = true;
-        offset->recovery_point = partition->synced_offset;
-        offset->high_watermark = partition->written_offset;
-        offset->start_offset = partition->start_offset > partition->segments[0].base_offset
-                                   ? partition->start_offset
-                                   : -1;
-        offset->clean_offset = partition->clean_offset;
-    }
-    pthread_mutex_unlock(&store->dirs->lock);
-    return offset != NULL;
-}
-
-bool mill_store_is_whole(const struct mill_store *store, const struct store_partition *partition)
-{
-    return partition && !is_loading(partition) && partition->loaded && partition->status == 0 &&
-           !is_fenced(store, partition);
-}
-
-static bool epochs_due(const struct mill_store *store, const struct store_partition *partition,
-                       uint32_t dir)
-{
-    return partition && partition->dir == dir && partition->epochs_unsaved &&
-           mill_store_is_whole(store, partition) && partition->written_offset > 0;
-}
-
-/* Writes the epochs of partitions that have batches, whose recovery points wait for it. One sync of
- * a directory as a whole makes all of them durable. */
-static void epochs_save(struct mill_store *store)
-{
-    for (uint32_t dir = 0; dir < store->dirs->count; dir++) {
-        int r = 0;
-        uint32_t wrote = 0;
-        for (uint32_t i = 0; r == 0 && i < store->partitions_length; i++) {
-            if (epochs_due(store, store->partitions[i], dir)) {
-                r = mill_store_epochs_write(store, store->partitions[i], false);
-                wrote++;
-            }
-        }
-        if (r == 0 && wrote > 0) {
-            r = store->calls->sync_all(store->calls->context, store->dirs->dirs[dir].path);
-        }
-        for (uint32_t i = 0; r == 0 && wrote > 0 && i < store->partitions_length; i++) {
-            if (epochs_due(store, store->partitions[i], dir)) {
-                store->partitions[i]->epochs_unsaved = false;
-            }
-        }
-        if (r < 0 && !passing(r)) {
-            mill_log_dirs_fence(store->dirs, dir, r);
-        }
-    }
-}
-
-static void checkpoint_run(struct mill_store *store, struct mill_now now)
-{
-    if (now.mono_ns < store->checkpoint_at_ns) {
-        return;
-    }
-    store->checkpoint_at_ns = MILL_NEVER;
-    epochs_save(store);
-    for (uint32_t i = 0; i < store->partitions_length; i++) {
-        if (mill_store_is_whole(store, store->partitions[i]) &&
-            !store->partitions[i]->epochs_unsaved) {
-            bool noted = mill_store_offsets_note(store, store->partitions[i]);
-            MILL_UNUSED(noted); /* an older point stands: more is walked */
-        }
-    }
-    for (uint32_t i = 0; i < store->dirs->count; i++) {
-        int r = mill_store_offsets_write(store->dirs, &store->dirs->dirs[i]);
-        if (r < 0 && !passing(r)) {
-            mill_log_dirs_fence(store->dirs, i, r);
-        }
-    }
-}
-
 static void take_trim(struct mill_store *store, struct store_partition *partition,
                       const struct mill_link_start *start)
 {
@@ -621,7 +266,7 @@ static void take_trim(struct mill_store *store, struct store_partition *partitio
     to->start_offset = start->start_offset;
 }
 
-static void take_delete(struct mill_store *store, struct store_partition *partition)
+void mill_store_delete(struct mill_store *store, struct store_partition *partition)
 {
     int r = 0;
     mill_store_clean_stop(store, partition);
@@ -654,28 +299,7 @@ static void take_delete(struct mill_store *store, struct store_partition *partit
     }
     mill_store_kept_drop(store, partition);
     mill_store_tell(store, partition, MILL_LINK_GONE, sizeof(struct mill_link_only));
-    partition_free(store, partition);
-}
-
-void mill_store_delete_go_on(struct mill_store *store, struct store_partition *partition)
-{
-    take_delete(store, partition);
-}
-
-static void take_open(struct mill_store *store, const struct mill_link_open *open,
-                      struct mill_now now)
-{
-    struct store_partition *partition = partition_make(store, open);
-    if (!partition) {
-        struct store_partition none = {.slot = open->head.slot,
-                                       .generation = open->head.generation};
-        struct mill_link_opened *to = mill_store_tell(store, &none, MILL_LINK_OPENED, sizeof(*to));
-        to->status = -ENOMEM;
-        return;
-    }
-    partition->opening = true;
-    mill_store_link_add(&store->openings, &partition->openings);
-    open_load(store, partition, now);
+    mill_store_partition_free(store, partition);
 }
 
 static void take_epochs(struct mill_store *store, struct store_partition *partition,
@@ -704,9 +328,9 @@ static void take_while_loading(struct store_partition *partition, uint32_t kind,
 static void take_one(struct mill_store *store, uint32_t kind, const void *message,
                      struct mill_now now)
 {
-    struct store_partition *partition = partition_at(store, message);
+    struct store_partition *partition = mill_store_partition_at(store, message);
     if (kind == MILL_LINK_OPEN) {
-        take_open(store, message, now);
+        mill_store_open(store, message, now);
         return;
     }
     if (kind == MILL_LINK_INSPECT) {
@@ -720,11 +344,11 @@ static void take_one(struct mill_store *store, uint32_t kind, const void *messag
     if (!partition) {
         return;
     }
-    if (is_loading(partition)) {
+    if (mill_store_is_loading(partition)) {
         take_while_loading(partition, kind, message);
         return;
     }
-    bool fenced = is_fenced(store, partition);
+    bool fenced = mill_store_is_fenced(store, partition);
     switch (kind) {
     case MILL_LINK_WRITE:
         if (!fenced) {
@@ -759,7 +383,7 @@ static void take_one(struct mill_store *store, uint32_t kind, const void *messag
         }
         break;
     case MILL_LINK_DELETE:
-        take_delete(store, partition);
+        mill_store_delete(store, partition);
         break;
     default:
         break;
@@ -800,7 +424,7 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
     uint32_t kind;
     uint32_t size;
     const void *message;
-    work += openings_run(store, now);
+    work += mill_store_openings_run(store, now);
     work += mill_store_jobs_run(store);
     for (uint32_t i = 0; i < STORE_STEP_MESSAGES && mill_store_out_room(store) &&
                          (message = mill_ring_next(&store->config.in, &kind, &size)) != NULL;
@@ -820,7 +444,7 @@ uint32_t mill_store_step(struct mill_store *store, struct mill_now now)
     if (!store->fence_told) {
         fence_tell(store);
     }
-    checkpoint_run(store, now);
+    mill_store_checkpoint_run(store, now);
     mill_store_retention_run(store);
     mill_store_deleted_run(store);
     work += mill_store_clean_run(store);
@@ -887,7 +511,7 @@ void mill_store_abandon(struct mill_store *store)
     mill_store_clean_fini(store);
     for (uint32_t i = 0; i < store->partitions_length; i++) {
         if (store->partitions[i]) {
-            partition_free(store, store->partitions[i]);
+            mill_store_partition_free(store, store->partitions[i]);
         }
     }
     mill_store_jobs_fini(store);

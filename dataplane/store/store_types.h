@@ -660,25 +660,50 @@ int mill_store_prepare_dir(const struct mill_file_calls *files, const char *dir,
 /* --- store.c ------------------------------------------------------------------------------------
  */
 
-/* The directory that mill_store_make_begin asked for is there, or r tells why not. */
-void mill_store_made(struct mill_store *store, struct store_partition *partition, int r);
 /* A sync that mill_store_sync_begin began has ended with r. */
 void mill_store_synced(struct mill_store *store, struct store_partition *partition, int r);
 /* Goes on with a write that waited for the page cache. */
 void mill_store_write_go_on(struct mill_store *store, struct store_partition *partition);
-/* The last helper of a partition that is to be deleted is done. */
-void mill_store_delete_go_on(struct mill_store *store, struct store_partition *partition);
+/* Deletes the partition and its files; once helpers that use them are done, when they do. */
+void mill_store_delete(struct mill_store *store, struct store_partition *partition);
 
 /* A message to the core; room was looked at before (mill_store_out_room). */
 void *mill_store_tell(struct mill_store *store, const struct store_partition *partition,
                       uint32_t kind, uint32_t size_bytes);
 /* One request leads to few answers: they fit. */
 bool mill_store_out_room(struct mill_store *store);
+/* A loader has the partition. */
+bool mill_store_is_loading(const struct store_partition *partition);
+/* Its log directory is given up. */
+bool mill_store_is_fenced(const struct mill_store *store, const struct store_partition *partition);
+/* A failure that passes by itself: no space, or no descriptor or memory at this moment. */
+bool mill_store_passing(int r);
+
+/* --- opening.c ----------------------------------------------------------------------------------
+ */
+
+/* The partition that a message names, NULL it is gone. */
+struct store_partition *mill_store_partition_at(struct mill_store *store,
+                                                const struct mill_link_head *head);
+void mill_store_partition_free(struct mill_store *store, struct store_partition *partition);
+/* Begins to open a partition; OPENED follows. */
+void mill_store_open(struct mill_store *store, const struct mill_link_open *open,
+                     struct mill_now now);
+/* Goes on with all that are not open yet. ret: work done. */
+uint32_t mill_store_openings_run(struct mill_store *store, struct mill_now now);
+/* The directory that mill_store_make_begin asked for is there, or r tells why not. */
+void mill_store_made(struct mill_store *store, struct store_partition *partition, int r);
+
+/* --- checkpoint.c -------------------------------------------------------------------------------
+ */
+
 /* Notes for the checkpoints how far the partition is. ret: false: not everything of it is as they
  * would say. */
 bool mill_store_offsets_note(struct mill_store *store, struct store_partition *partition);
 /* Loaded, and nothing of it is given up. */
 bool mill_store_is_whole(const struct mill_store *store, const struct store_partition *partition);
+/* Writes the checkpoints when they are due. */
+void mill_store_checkpoint_run(struct mill_store *store, struct mill_now now);
 
 /* --- retention.c --------------------------------------------------------------------------------
  */
