@@ -231,6 +231,13 @@ static int store_rings(struct mill_plane_core *core, struct mill_log_config *log
     return r;
 }
 
+/* How many stores compact at once. */
+static uint32_t cleaners_at_once(const struct mill_plane *plane)
+{
+    int64_t threads = mill_config_int(plane->config, MILL_KEY_LOG_CLEANER_THREADS);
+    return (uint32_t)MILL_MIN(threads, (int64_t)plane->cores_count);
+}
+
 /* What the store may be told otherwise while it runs, as it is configured; its core goes on from
  * there. */
 static int clean_configure(struct mill_plane *plane, struct mill_plane_core *core,
@@ -243,7 +250,8 @@ static int clean_configure(struct mill_plane *plane, struct mill_plane_core *cor
     store->clean_bytes_per_second =
         rate < (double)INT64_MAX ? MILL_MAX((uint64_t)rate, (uint64_t)1) : 0;
     store->clean_backoff_ms = mill_config_int(config, MILL_KEY_LOG_CLEANER_BACKOFF_MS);
-    if (mill_config_bool(config, MILL_KEY_LOG_CLEANER_ENABLE)) {
+    store->clean_slots = &plane->clean_slots;
+    if (mill_config_bool(config, MILL_KEY_LOG_CLEANER_ENABLE) && cleaners_at_once(plane) > 0) {
         store->clean_map_bytes =
             (uint64_t)mill_config_int(config, MILL_KEY_LOG_CLEANER_DEDUPE_BUFFER_SIZE) /
             plane->cores_count;
@@ -292,6 +300,7 @@ static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
     store->cached_max_bytes = MILL_PLANE_CACHED_BYTES / plane->cores_count;
     store->open_files_max = open_files_max() / plane->cores_count;
     store->producers_max = MILL_PLANE_PRODUCERS;
+    store->transactions_max = MILL_PLANE_TRANSACTIONS;
     store->producer_expiration_ms = mill_config_int(config, MILL_KEY_PRODUCER_ID_EXPIRATION_MS);
     store->checkpoint_interval_ms =
         mill_config_int(config, MILL_KEY_LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS);
@@ -455,6 +464,7 @@ int mill_plane_build(struct mill_plane *plane, struct mill_report *report)
                                     &plane->loaders, report);
     if (r == 0) {
         plane->cores = calloc(plane->cores_count, sizeof(plane->cores[0]));
+        atomic_store(&plane->clean_slots.free, cleaners_at_once(plane));
         r = plane->cores ? peers_make(plane, report) : -ENOMEM;
     }
     for (uint32_t i = 0; r == 0 && i < plane->cores_count; i++) {

@@ -42,6 +42,7 @@ struct mill_plane {
     struct mill_arena *arena;
     bool arena_empty; /* at start: nothing of an earlier run, or all of it in the files */
     struct mill_store_kept kept; /* what the take-up had no space for */
+    struct mill_clean_slots clean_slots;
     struct mill_loans *loans_of_cores[MILL_CONFIG_CORES_MAX];
     bool eal_started;
     uint32_t ports_count;

@@ -67,7 +67,7 @@ static int ask_begin(struct mill_partition *partition, int64_t offset, int64_t e
         ask = log->asks[i].state == LOG_ASK_FREE ? &log->asks[i] : NULL;
     }
     uint32_t extent;
-    if (!ask || mill_log_extent_take(log, MILL_LOG_COLD_BYTES, &extent) < 0) {
+    if (!ask || mill_log_extent_take(log, MILL_LOG_ASK_BYTES, &extent) < 0) {
         return -EAGAIN;
     }
     mill_extent_publish(log->config.extents, extent, MILL_EXTENT_SCRATCH);
@@ -100,7 +100,7 @@ bool mill_log_asks_post(struct mill_partition *partition)
         }
         to->request = i;
         to->extent = ask->extent;
-        to->most = MILL_LOG_COLD_BYTES / MILL_LOG_ABORTED_BYTES - MILL_LOG_ABORTED_MAX;
+        to->most = MILL_LOG_ASK_BYTES / MILL_LOG_ABORTED_BYTES - MILL_LOG_ABORTED_MAX;
         to->offset = ask->offset;
         to->end_offset = ask->end_offset;
         ask->state = LOG_ASK_POSTED;

@@ -25,8 +25,10 @@ enum {
     MILL_LOG_TIME_MAX = 64,              /* time look-ups under way or not yet fetched */
     MILL_LOG_STEP_WORK = 256,
     MILL_LOG_EVICT_TRIES = 64,
-    MILL_LOG_ASKS_MAX = 32,       /* look-ups of aborted transactions in the files */
-    MILL_LOG_ABORTED_MAX = 4096,  /* of the ring of a core: half of what fits such a look-up */
+    MILL_LOG_ASKS_MAX = 32, /* look-ups of aborted transactions in the files */
+    /* Room of one: for all that a core's table can have open at once, beside the ring. */
+    MILL_LOG_ASK_BYTES = 512 << 10,
+    MILL_LOG_ABORTED_MAX = 4096,  /* of the ring of a core */
     MILL_LOG_OLD_BYTES = 1 << 20, /* of one read that needs such a look-up */
 };
 

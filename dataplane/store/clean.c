@@ -45,7 +45,55 @@ struct store_cleaner {
     struct mill_log_clean_stats stats;
     struct mill_log_clean_stats told; /* to the log */
     uint64_t tell_at_ns;
+    bool has_slot;
+    bool waits; /* for one */
 };
+
+#define SLOT_RETRY_NS (100 * MILL_NS_PER_MS)
+
+/* --- slots ------------------------------------------------------------------------------------ */
+
+static void slot_wait_end(struct mill_store *store)
+{
+    if (store->cleaner->waits) {
+        atomic_fetch_sub(&store->config.clean_slots->waiting, 1);
+        store->cleaner->waits = false;
+    }
+}
+
+/* ret: this store may compact now. */
+static bool slot_take(struct mill_store *store)
+{
+    struct mill_clean_slots *slots = store->config.clean_slots;
+    struct store_cleaner *cleaner = store->cleaner;
+    if (!slots) {
+        return true;
+    }
+    uint32_t left = atomic_load(&slots->free);
+    bool may = cleaner->waits || atomic_load(&slots->waiting) == 0;
+    while (may && left > 0 && !atomic_compare_exchange_weak(&slots->free, &left, left - 1)) {
+    }
+    if (may && left > 0) {
+        slot_wait_end(store);
+        cleaner->has_slot = true;
+        return true;
+    }
+    if (!cleaner->waits) {
+        cleaner->waits = true;
+        atomic_fetch_add(&slots->waiting, 1);
+    }
+    return false;
+}
+
+static void slot_give(struct mill_store *store)
+{
+    if (store->cleaner->has_slot) {
+#ifndef MILL_MUTANT_STORE_CLEAN_SLOT_KEPT
+        atomic_fetch_add(&store->config.clean_slots->free, 1);
+#endif
+        store->cleaner->has_slot = false;
+    }
+}
 
 /* --- which partition ---------------------------------------------------------------------------
  */
@@ -179,6 +227,7 @@ static void end(struct mill_store *store, bool remove)
     cleaner->output = (struct clean_output){0};
     cleaner->phase = PHASE_IDLE;
     cleaner->partition = NULL;
+    slot_give(store);
 }
 
 void mill_store_clean_stop(struct mill_store *store, const struct store_partition *partition)
@@ -458,8 +507,8 @@ static void copy_begin(struct mill_store *store)
     }
 }
 
-/* The batch holds the last sequence of its producer: its header must stay. The last marker of a
- * producer without data goes, where Kafka keeps it. */
+/* The batch holds the last sequence of its producer, or its epoch where no data of that was
+ * written: its header must stay. ref: Kafka keeps the same */
 static bool ends_producer(const struct store_partition *partition, const struct mill_batch *batch)
 {
     if (batch->producer_id < 0) {
@@ -469,8 +518,7 @@ static bool ends_producer(const struct store_partition *partition, const struct 
     return false;
 #endif
     return partition->producers.incomplete ||
-           mill_store_producer_last(&partition->producers, batch->producer_id) ==
-               mill_batch_last_offset(batch);
+           mill_store_producer_needs(&partition->producers, batch);
 }
 
 /* What the rules say of one batch. ret: 0, -errno. */
@@ -688,7 +736,7 @@ static void begin(struct mill_store *store, struct store_partition *partition,
     }
 }
 
-/* Begins with the dirtiest. ret: one was due. */
+/* Begins with the dirtiest. ret: one was due, and might. */
 static bool look(struct mill_store *store)
 {
     struct store_cleaner *cleaner = store->cleaner;
@@ -705,13 +753,18 @@ static bool look(struct mill_store *store)
             best_range = range;
         }
     }
-    if (best) {
-        begin(store, best, &best_range);
-    } else {
+    if (!best) {
+        slot_wait_end(store);
         cleaner->due_ns =
             store->now.mono_ns + (uint64_t)store->config.clean_backoff_ms * MILL_NS_PER_MS;
+        return false;
     }
-    return best != NULL;
+    if (!slot_take(store)) {
+        cleaner->due_ns = store->now.mono_ns + SLOT_RETRY_NS;
+        return false;
+    }
+    begin(store, best, &best_range);
+    return true;
 }
 
 /* The next step, so that reading and writing keep the rate. */
@@ -795,6 +848,7 @@ void mill_store_clean_fini(struct mill_store *store)
 {
     if (store->cleaner) {
         end(store, false);
+        slot_wait_end(store);
         free(store->cleaner);
         store->cleaner = NULL;
     }

@@ -143,7 +143,8 @@ int mill_store_sync_begin(struct mill_store *store, struct store_partition *part
     return 0;
 }
 
-static void sync_finish(struct mill_store *store, const struct store_job *job)
+/* Notes what the sync made durable. */
+static void sync_note(struct mill_store *store, const struct store_job *job)
 {
     struct store_partition *partition = job->partition;
     partition->syncing = false;
@@ -152,7 +153,25 @@ static void sync_finish(struct mill_store *store, const struct store_job *job)
         partition->synced_offset = MILL_MAX(partition->synced_offset, job->sync.offset);
         mill_store_points_moved(store);
     }
-    mill_store_synced(store, partition, job->result);
+}
+
+static void sync_finish(struct mill_store *store, const struct store_job *job)
+{
+    sync_note(store, job);
+    mill_store_synced(store, job->partition, job->result);
+}
+
+/* At the store's end nobody is told any more: what was being synced is whole all the same. */
+static void sync_end(struct mill_store *store, const struct store_job *job)
+{
+    sync_note(store, job);
+    if (job->result < 0) {
+        mill_log_dirs_fence(store->dirs, job->partition->dir, job->result);
+        return;
+    }
+#ifndef MILL_MUTANT_STORE_STOP_IN_SYNC
+    job->partition->writing = false;
+#endif
 }
 
 /* --- directories ----------------------------------------------------------------------------- */
@@ -616,8 +635,8 @@ void mill_store_jobs_end(struct mill_store *store)
         } else {
             job->partition->jobs--;
         }
-        if (job->helper.run == run_sync && job->result < 0) {
-            mill_log_dirs_fence(store->dirs, job->partition->dir, job->result);
+        if (job->helper.run == run_sync) {
+            sync_end(store, job);
         }
         free(job->parts);
         free(job);

@@ -262,7 +262,7 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
                               .producers_from = belief->producers_from};
     int64_t index = index_size(store, partition, segment, STORE_FILE_INDEX);
     int64_t time = index_size(store, partition, segment, STORE_FILE_TIMEINDEX);
-    rebuild.write = last || index == -ENODATA || time == -ENODATA;
+    rebuild.write = last || index == -ENODATA || time == -ENODATA || index == 0;
     if ((index < 0 && index != -ENODATA) || (time < 0 && time != -ENODATA)) {
         return (int)MILL_MIN(index, time);
     }
@@ -330,8 +330,48 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
 
 /* --- segments that are believed -------------------------------------------------------------- */
 
-/* Takes a segment's numbers from its sizes and last entries. ret: 1; 0 an index is missing or
- * broken, the segment has to be walked; -errno. */
+struct tail {
+    uint64_t size_bytes; /* since the last index entry */
+    int64_t next_offset;
+    int64_t interval_bytes; /* between entries */
+    bool unindexed;         /* an entry is missing that appending had made */
+    bool stop;              /* at the first one */
+};
+
+static int tail_note(void *context, const struct mill_batch *batch, uint64_t pos_bytes)
+{
+    struct tail *tail = context;
+    MILL_UNUSED(pos_bytes);
+    tail->unindexed = tail->unindexed || tail->size_bytes > (uint64_t)tail->interval_bytes;
+    tail->size_bytes += mill_batch_size_bytes(batch);
+    tail->next_offset = mill_batch_last_offset(batch) + 1;
+    return tail->unindexed && tail->stop ? 1 : 0;
+}
+
+/* Whether an index without entries should have one: it was emptied. Reads no more headers than
+ * stand in one interval. ret: 1, 0, -errno. */
+static int index_emptied(struct mill_store *store, struct store_partition *partition,
+                         struct store_segment *segment)
+{
+#ifdef MILL_MUTANT_STORE_EMPTIED_BELIEVED
+    return 0;
+#endif
+    struct tail tail = {.interval_bytes = MILL_MAX(partition->settings.index_interval_bytes, 0),
+                        .stop = true};
+    if (segment->index_bytes > 0 || segment->log_bytes <= (uint64_t)tail.interval_bytes) {
+        return 0;
+    }
+    uint64_t good = 0;
+    struct store_walk walk = {.end_bytes = segment->log_bytes,
+                              .next_offset = segment->base_offset,
+                              .each = tail_note,
+                              .context = &tail};
+    int file = mill_store_file(store, partition, segment, STORE_FILE_LOG);
+    return file < 0 ? file : mill_store_walk(store, file, &walk, &good);
+}
+
+/* Takes a segment's numbers from its sizes and last entries. ret: 1; 0 an index is missing, emptied
+ * or broken, the segment has to be walked; -errno. */
 static int segment_believe(struct mill_store *store, struct store_partition *partition,
                            struct store_segment *segment, int64_t next_offset)
 {
@@ -353,6 +393,10 @@ static int segment_believe(struct mill_store *store, struct store_partition *par
         return txn == -ENODATA ? 0 : (int)txn;
     }
     segment->txn_bytes = (uint64_t)txn;
+    int emptied = index_emptied(store, partition, segment);
+    if (emptied != 0) {
+        return MILL_MIN(emptied, 0);
+    }
     if (time > 0) {
         uint8_t last[STORE_TIME_ENTRY_BYTES];
         int file = mill_store_file(store, partition, segment, STORE_FILE_TIMEINDEX);
@@ -367,23 +411,6 @@ static int segment_believe(struct mill_store *store, struct store_partition *par
         segment->time_last = segment->max_timestamp;
     }
     return 1;
-}
-
-struct tail {
-    uint64_t size_bytes; /* since the last index entry */
-    int64_t next_offset;
-    int64_t interval_bytes; /* between entries */
-    bool unindexed;         /* an entry is missing that appending had made */
-};
-
-static int tail_note(void *context, const struct mill_batch *batch, uint64_t pos_bytes)
-{
-    struct tail *tail = context;
-    MILL_UNUSED(pos_bytes);
-    tail->unindexed = tail->unindexed || tail->size_bytes > (uint64_t)tail->interval_bytes;
-    tail->size_bytes += mill_batch_size_bytes(batch);
-    tail->next_offset = mill_batch_last_offset(batch) + 1;
-    return 0;
 }
 
 /* A believed segment of a run that was cut short: its last batch must reach the next segment, or a

@@ -75,6 +75,24 @@ static struct store_partition *partition_make(struct mill_store *store,
     return partition;
 }
 
+/* Whether the log has room for what the partition left open, beside what the others did: without it
+ * readers would be shown what was not committed. */
+static bool txns_fit(const struct mill_store *store, const struct store_partition *partition)
+{
+    uint64_t open = partition->producers.open_length;
+    uint32_t most = store->config.transactions_max;
+    for (uint32_t i = 0; open > 0 && most > 0 && i < store->partitions_length; i++) {
+        const struct store_partition *other = store->partitions[i];
+        open += other != partition && mill_store_is_whole(store, other)
+                    ? other->producers.open_length
+                    : 0;
+    }
+#ifdef MILL_MUTANT_STORE_TXNS_UNTOLD
+    return true;
+#endif
+    return partition->producers.open_length == 0 || most == 0 || open <= most;
+}
+
 /* Loaded, or not: r says. */
 static void open_end(struct mill_store *store, struct store_partition *partition, int r,
                      struct mill_now now)
@@ -84,7 +102,15 @@ static void open_end(struct mill_store *store, struct store_partition *partition
         partition->aborted_end = mill_store_txn_last(store, partition);
         r = (int)MILL_MIN(partition->aborted_end, 0);
     }
-    if (r < 0 && r != -EUCLEAN) {
+    if (r == 0 && !txns_fit(store, partition)) {
+        mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.transactions",
+                          "partition=%s is not served: of its %u open transactions some have no "
+                          "room beside those of other partitions of its core, which has room for "
+                          "%u; start with more cores (dataplane.cores), as before",
+                          partition->path, partition->producers.open_length,
+                          store->config.transactions_max);
+        r = -EOVERFLOW;
+    } else if (r < 0 && r != -EUCLEAN) {
         mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.open",
                           "partition=%s cannot be opened: %s",
                           partition->path[0] ? partition->path : partition->topic, strerror(-r));
@@ -179,7 +205,9 @@ static void txn_tell(struct mill_store *store, struct store_partition *partition
 static uint32_t open_tell(struct mill_store *store, struct store_partition *partition,
                           struct mill_now now)
 {
-    struct store_producers *producers = &partition->producers;
+    static struct store_producers none;
+    bool serves = partition->status == 0;
+    struct store_producers *producers = serves ? &partition->producers : &none;
     uint32_t work = 0;
     if (partition->producers_told == 0 && partition->batches_told == 0 && producers->length > 0) {
         /* The oldest beyond the maximum would only be evicted again. */
@@ -210,7 +238,7 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
         }
         partition->batches_told = 0;
     }
-    uint32_t txns = producers->open_length + partition->kept_aborted_count;
+    uint32_t txns = serves ? producers->open_length + partition->kept_aborted_count : 0;
     for (; partition->txns_told < txns; partition->txns_told++) {
         if (!mill_store_out_room(store)) {
             return work;

@@ -192,12 +192,17 @@ int mill_store_producer_note(struct store_producers *producers, const struct mil
                              const struct mill_marker *marker)
 {
     bool control = (batch->attributes & MILL_BATCH_CONTROL) != 0;
-    if (batch->producer_id < 0 || (control && !marker)) {
+    /* Compaction keeps an empty one for its epoch. */
+    bool bare = control && !marker && batch->records_count == 0;
+    if (batch->producer_id < 0 || (control && !marker && !bare)) {
         return 0;
     }
     struct store_producer *entry = entry_use(producers, batch);
     if (!entry) {
         return -ENOMEM;
+    }
+    if (bare) {
+        return 0;
     }
     if (control) {
         entry->coordinator_epoch = marker->coordinator_epoch;
@@ -238,18 +243,20 @@ int mill_store_producer_restore(struct store_producers *producers,
                : 0;
 }
 
-int64_t mill_store_producer_last(const struct store_producers *producers, int64_t producer_id)
+bool mill_store_producer_needs(const struct store_producers *producers,
+                               const struct mill_batch *batch)
 {
-    uint32_t mask = 2 * producers->capacity - 1;
-    uint32_t at = producers->capacity > 0 ? hash_of(producer_id) & mask : 0;
-    while (producers->capacity > 0 && producers->buckets[at] != 0) {
-        const struct store_producer *entry = &producers->entries[producers->buckets[at] - 1];
-        if (entry->producer_id == producer_id && entry->count > 0) {
-            return entry->batches[entry->count - 1].last_offset;
-        }
-        at = (at + 1) & mask;
+    const struct store_producer *entry = find(producers, batch->producer_id);
+    if (!entry) {
+        return false;
     }
-    return -1;
+    if (entry->count > 0) {
+        return entry->batches[entry->count - 1].last_offset == mill_batch_last_offset(batch);
+    }
+#ifdef MILL_MUTANT_STORE_CLEAN_EPOCHS
+    return false;
+#endif
+    return (batch->attributes & MILL_BATCH_CONTROL) && batch->producer_epoch == entry->epoch;
 }
 
 static int by_seen(const void *a, const void *b)

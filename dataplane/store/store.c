@@ -91,6 +91,9 @@ bool mill_store_passing(int r)
 #ifdef MILL_MUTANT_STORE_FULL_FENCES
     return false;
 #endif
+#ifdef MILL_MUTANT_STORE_NO_MEMORY_FENCES
+    return mill_store_full(r);
+#endif
     return mill_store_full(r) || r == -EMFILE || r == -ENFILE || r == -ENOMEM;
 }
 
@@ -283,7 +286,8 @@ void mill_store_delete(struct mill_store *store, struct store_partition *partiti
     }
 #ifndef MILL_MUTANT_STORE_DELETE_KEPT
     if (partition->path[0] && partition->loaded &&
-        (partition->status == 0 || partition->status == -EUCLEAN)) {
+        (partition->status == 0 || partition->status == -EUCLEAN ||
+         partition->status == -EOVERFLOW)) {
         int forgotten = mill_store_offsets_forget(store->dirs, &store->dirs->dirs[partition->dir],
                                                   strrchr(partition->path, '/') + 1, false);
         MILL_UNUSED(forgotten); /* nothing was written */

@@ -51,6 +51,13 @@ struct mill_store_tuning {
     _Atomic int64_t clean_backoff_ms;
 };
 
+/* How many compactions may run at once over all stores (log.cleaner.threads). Shared by their
+ * threads; who comes later gives way to those that wait. */
+struct mill_clean_slots {
+    _Atomic uint32_t free;
+    _Atomic uint32_t waiting;
+};
+
 struct mill_store_config {
     const struct mill_store_tuning *tuning; /* in place of the fields of these names; NULL: none */
     struct mill_log_dirs *dirs;
@@ -65,14 +72,16 @@ struct mill_store_config {
     uint64_t cached_max_bytes; /* of what it writes, in the page cache; 0: left to the kernel */
     uint32_t open_files_max;   /* descriptors kept open, least recent closed */
     uint32_t producers_max;
+    uint32_t transactions_max; /* open ones that the log has room for; 0: any number */
     int64_t producer_expiration_ms;
     int64_t checkpoint_interval_ms; /* log.flush.offset.checkpoint.interval.ms */
     int64_t retention_check_ms;     /* log.retention.check.interval.ms */
     uint64_t clean_map_bytes; /* this store's share of log.cleaner.dedupe.buffer.size; 0: nothing is
                                  compacted */
-    uint64_t clean_bytes_per_second; /* read and written by compaction; 0: no limit */
-    int64_t clean_backoff_ms;        /* log.cleaner.backoff.ms */
-    struct mill_uuid clean_secret;   /* random: keys of clients are hashed with it */
+    uint64_t clean_bytes_per_second;      /* read and written by compaction; 0: no limit */
+    int64_t clean_backoff_ms;             /* log.cleaner.backoff.ms */
+    struct mill_clean_slots *clean_slots; /* NULL: no limit */
+    struct mill_uuid clean_secret;        /* random: keys of clients are hashed with it */
 };
 
 /* Take-up, before cores run: writes to the files what extents of an earlier process hold beyond

@@ -185,6 +185,7 @@ struct store_partition {
     bool dir_unsynced;
     bool gaps_legal;           /* it was compacted once */
     bool gap_found;            /* by the take-up, which does not know whether it is legal */
+    bool gaps_illegal;         /* it was not: the cleaner's checkpoint was asked */
     bool epochs_unsaved;       /* the checkpoint file lacks the newest */
     uint64_t read_told_ns;     /* a failed read was told, 0 never */
     uint64_t opening_since_ns; /* the name is another's since, 0 not */
@@ -509,8 +510,10 @@ void mill_store_txns_sort(struct store_producers *producers);
  * than oldest_ms (a timestamp of -1 never is), then the oldest beyond max. One with an open
  * transaction stays. */
 void mill_store_producers_trim(struct store_producers *producers, int64_t oldest_ms, uint32_t max);
-/* Offset of the last record of a producer's newest batch, -1 it is not known. */
-int64_t mill_store_producer_last(const struct store_producers *producers, int64_t producer_id);
+/* ret: the batch is what tells the state of its producer: its newest data, or, when none was
+ * written with its epoch, a marker of that. */
+bool mill_store_producer_needs(const struct store_producers *producers,
+                               const struct mill_batch *batch);
 void mill_store_producers_free(struct store_producers *producers);
 
 /* --- txn_index.c --------------------------------------------------------------------------------

@@ -69,15 +69,16 @@ int mill_store_orphans_remove(struct mill_store *store, const struct store_parti
 /* --- gaps ------------------------------------------------------------------------------------ */
 
 /* Whether the cleaner's checkpoint names the partition: it was compacted once, whatever its policy
- * is now. Read only when a gap was found. */
-static bool was_compacted(struct mill_store *store, const struct store_partition *partition)
+ * is now. Read only when a gap was found, and once. ret: 1, 0, -errno not known. */
+static int was_compacted(struct mill_store *store, const struct store_partition *partition)
 {
     char path[STORE_PATH_BYTES];
     char *text = NULL;
     snprintf(path, sizeof(path), "%s/cleaner-offset-checkpoint",
              store->dirs->dirs[partition->dir].path);
-    if (mill_store_read_whole(store->calls, path, CLEANER_BYTES_MAX, &text) < 0) {
-        return false;
+    int size = mill_store_read_whole(store->calls, path, CLEANER_BYTES_MAX, &text);
+    if (size < 0) {
+        return size == -ENOENT ? 0 : size;
     }
     const char *name = strrchr(partition->path, '/') + 1;
     const char *dash = strrchr(name, '-');
@@ -96,7 +97,13 @@ bool mill_store_gap_illegal(struct mill_store *store, struct store_partition *pa
 #ifdef MILL_MUTANT_STORE_GAPS_UNSEEN
     return false;
 #endif
-    partition->gaps_legal = was_compacted(store, partition);
+    if (!partition->gaps_illegal) {
+        int was = was_compacted(store, partition);
+        partition->gaps_legal = was == 1;
+#ifndef MILL_MUTANT_STORE_GAPS_ASKED_AGAIN
+        partition->gaps_illegal = was == 0;
+#endif
+    }
     return !partition->gaps_legal;
 }
 

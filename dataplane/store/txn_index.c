@@ -8,6 +8,7 @@
 #include "dataplane/store/store_types.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -164,21 +165,88 @@ struct find {
     bool complete;         /* no later entry can matter */
 };
 
-static void entry_give(struct find *find, const struct store_aborted *aborted)
+/* Leaves out of the list what begins at or above end: it tells about less data then. */
+static void list_cut(struct find *find, int64_t end)
 {
-    if (aborted->first_offset < find->answer->end_offset) {
-        if (find->answer->count == find->ask->most) {
-            /* What the entries so far tell is all about the data below their stable offset. */
-            find->answer->end_offset = find->stable_offset;
-            find->complete = true;
-            return;
+    struct mill_link_aborted_done *answer = find->answer;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < answer->count; i++) {
+        const uint8_t *at = find->to + (size_t)i * MILL_LOG_ABORTED_BYTES;
+        if ((int64_t)mill_load_be64(at + 8) < end) {
+            memmove(find->to + (size_t)kept++ * MILL_LOG_ABORTED_BYTES, at, MILL_LOG_ABORTED_BYTES);
         }
+    }
+    answer->count = kept;
+    answer->end_offset = end;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    int64_t left = *(const int64_t *)a;
+    int64_t right = *(const int64_t *)b;
+    return left < right ? -1 : left > right;
+}
+
+/* Cuts what begins behind the data's first offset in half, so that a batch at least can be read.
+ * more: the entry it has no room for. ret: 0, -ENOMEM, -EMSGSIZE more overlap the first batch than
+ * fit. */
+static int half_of(const struct find *find, const struct store_aborted *more, int64_t *ret_end)
+{
+    uint32_t count = find->answer->count;
+    int64_t *firsts = malloc((count + 1u) * sizeof(firsts[0]));
+    if (!firsts) {
+        return -ENOMEM;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        firsts[i] = (int64_t)mill_load_be64(find->to + (size_t)i * MILL_LOG_ABORTED_BYTES + 8);
+    }
+    firsts[count++] = more->first_offset;
+    qsort(firsts, count, sizeof(firsts[0]), by_offset);
+    uint32_t behind = 0;
+    while (behind < count && firsts[behind] <= find->ask->offset) {
+        behind++;
+    }
+    *ret_end = behind < count ? firsts[behind + (count - behind) / 2] : 0;
+    free(firsts);
+    return behind < count ? 0 : -EMSGSIZE;
+}
+
+/* The list is full: it is told for less data. ret: 0, as half_of. */
+static int list_shorten(struct find *find, const struct store_aborted *more)
+{
+    /* What the entries so far tell is all about the data below their stable offset. */
+    int64_t end = find->stable_offset;
+    int r = 0;
+    if (end <= find->ask->offset) {
+        r = half_of(find, more, &end);
+    }
+    if (r == 0) {
+        list_cut(find, end);
+    }
+    return r;
+}
+
+/* ret: 0, as half_of. */
+static int entry_give(struct find *find, const struct store_aborted *aborted)
+{
+    if (aborted->first_offset < find->answer->end_offset &&
+        find->answer->count == find->ask->most) {
+#ifdef MILL_MUTANT_STORE_ABORTED_UNCUT
+        return -EMSGSIZE;
+#endif
+        int r = list_shorten(find, aborted);
+        if (r < 0) {
+            return r;
+        }
+    }
+    if (aborted->first_offset < find->answer->end_offset) {
         uint8_t *to = find->to + (size_t)find->answer->count++ * MILL_LOG_ABORTED_BYTES;
         mill_store_be64(to, (uint64_t)aborted->producer_id);
         mill_store_be64(to + 8, (uint64_t)aborted->first_offset);
     }
     find->stable_offset = aborted->stable_offset;
     find->complete = aborted->stable_offset >= find->answer->end_offset;
+    return 0;
 }
 
 static int segment_find(struct mill_store *store, struct store_partition *partition,
@@ -196,9 +264,7 @@ static int segment_find(struct mill_store *store, struct store_partition *partit
         for (uint64_t i = 0; r == 0 && i < some && !find->complete; i++) {
             struct store_aborted aborted;
             r = entry_read(bytes + i * STORE_TXN_ENTRY_BYTES, &aborted) ? 0 : -EIO;
-            if (r == 0) {
-                entry_give(find, &aborted);
-            }
+            r = r < 0 ? r : entry_give(find, &aborted);
         }
         number += some;
     }
@@ -227,9 +293,6 @@ void mill_store_txn_find(struct mill_store *store, struct store_partition *parti
         if (partition->segments[i].txn_bytes > 0) {
             r = segment_find(store, partition, &partition->segments[i], &find);
         }
-    }
-    if (r == 0 && ret_answer->end_offset <= ask->offset) {
-        r = -EMSGSIZE;
     }
     ret_answer->status = r;
     ret_answer->known_offset = partition->written_offset;

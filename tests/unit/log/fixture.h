@@ -39,6 +39,7 @@ struct fixture {
     uint64_t clean_map_bytes;
     uint64_t clean_rate;
     const struct mill_store_tuning *tuning;
+    struct mill_clean_slots *clean_slots;
     uint32_t helpers;
     struct mill_log *log;
     struct mill_store *store;
@@ -137,7 +138,7 @@ static inline void fixture_must(struct fixture *f, int r)
     assert_int_equal(r, 0);
 }
 
-static inline void fixture_dirs_open(struct fixture *f)
+static inline int fixture_try_dirs(struct fixture *f)
 {
     struct mill_log_dirs_options options = {.files = f->files,
                                             .paths = f->log_dirs,
@@ -146,19 +147,36 @@ static inline void fixture_dirs_open(struct fixture *f)
                                             .cluster_id = "cluster-of-the-test",
                                             .say = fixture_say,
                                             .say_context = f};
-    fixture_must(f, mill_log_dirs_open(&options, &f->dirs, &f->report));
+    return mill_log_dirs_open(&options, &f->dirs, &f->report);
 }
 
-/* Opens the arena, takes up, makes log and store. */
-static inline void fixture_open(struct fixture *f)
+static inline void fixture_dirs_open(struct fixture *f)
 {
-    bool taken = false;
-    fixture_must(f, mill_arena_open(&f->options, &f->arena, &taken, &f->report));
-    fixture_dirs_open(f);
-    fixture_must(f, mill_store_takeup(f->dirs, f->arena, taken, &f->takeup, &f->report));
-    fixture_must(f, mill_extents_create(f->arena, 0, -1, &f->extents));
-    fixture_must(f, mill_loans_init(&f->loans, mill_arena_units(f->arena), 64));
-    mill_extents_check_loans(f->extents, &f->loans);
+    fixture_must(f, fixture_try_dirs(f));
+}
+
+/* Frees whatever is open, as a process that ends without a clean stop. */
+static inline void fixture_abandon(struct fixture *f)
+{
+    mill_log_destroy(f->log);
+    mill_store_abandon(f->store);
+    mill_loaders_destroy(f->loaders);
+    mill_log_dirs_abandon(f->dirs);
+    mill_extents_destroy(f->extents);
+    mill_loans_fini(&f->loans);
+    mill_arena_close(f->arena, false);
+    mill_store_kept_free(&f->takeup.kept);
+    f->log = NULL;
+    f->store = NULL;
+    f->loaders = NULL;
+    f->dirs = NULL;
+    f->extents = NULL;
+    f->arena = NULL;
+}
+
+/* Log and store over what is open. */
+static inline int fixture_try_make(struct fixture *f)
+{
     uint64_t bytes = (mill_ring_bytes(FIXTURE_RING_BYTES) + 127) / 128 * 128;
     struct mill_ring_shared *to = mill_ring_format(f->memory, FIXTURE_RING_BYTES);
     struct mill_ring_shared *from =
@@ -172,8 +190,9 @@ static inline void fixture_open(struct fixture *f)
         .events = &fixture_events,
         .context = f,
     };
-    if (f->with_loaders) {
-        fixture_must(f, mill_loaders_create(f->dirs, 2, &f->loaders, &f->report));
+    int r = f->with_loaders ? mill_loaders_create(f->dirs, 2, &f->loaders, &f->report) : 0;
+    if (r < 0) {
+        return r;
     }
     struct mill_store_config store = {
         .tuning = f->tuning,
@@ -187,20 +206,46 @@ static inline void fixture_open(struct fixture *f)
         .helpers = f->helpers,
         .cached_max_bytes = f->helpers > 0 ? 0 : 1 << 20,
         .producers_max = f->limits.producers_max,
+        .transactions_max = f->limits.transactions_max,
         .producer_expiration_ms = f->limits.producer_expiration_ms,
         .checkpoint_interval_ms = 60000,
         .retention_check_ms = 300000,
         .clean_map_bytes = f->clean_map_bytes,
         .clean_bytes_per_second = f->clean_rate,
         .clean_backoff_ms = 15000,
+        .clean_slots = f->clean_slots,
         .clean_secret = {{9, 8, 7, 6, 5, 4, 3, 2, 1}},
     };
     fixture_must(f, mill_ring_attach_producer(&config.store_out, to, bytes));
     fixture_must(f, mill_ring_attach_consumer(&store.in, to, bytes));
     fixture_must(f, mill_ring_attach_producer(&store.out, from, bytes));
     fixture_must(f, mill_ring_attach_consumer(&config.store_in, from, bytes));
-    fixture_must(f, mill_log_create(&config, &f->log));
-    fixture_must(f, mill_store_create(&store, &f->store, &f->report));
+    r = mill_log_create(&config, &f->log);
+    return r < 0 ? r : mill_store_create(&store, &f->store, &f->report);
+}
+
+/* Opens the arena, takes up, makes log and store. ret: 0; -errno, and all is freed again. */
+static inline int fixture_try_open(struct fixture *f)
+{
+    bool taken = false;
+    int r = mill_arena_open(&f->options, &f->arena, &taken, &f->report);
+    r = r < 0 ? r : fixture_try_dirs(f);
+    r = r < 0 ? r : mill_store_takeup(f->dirs, f->arena, taken, &f->takeup, &f->report);
+    r = r < 0 ? r : mill_extents_create(f->arena, 0, -1, &f->extents);
+    r = r < 0 ? r : mill_loans_init(&f->loans, mill_arena_units(f->arena), 64);
+    if (r == 0) {
+        mill_extents_check_loans(f->extents, &f->loans);
+        r = fixture_try_make(f);
+    }
+    if (r < 0) {
+        fixture_abandon(f);
+    }
+    return r;
+}
+
+static inline void fixture_open(struct fixture *f)
+{
+    fixture_must(f, fixture_try_open(f));
 }
 
 /* One turn of both, ms later. */
@@ -230,28 +275,26 @@ static inline void fixture_settle(struct fixture *f)
  * store was not asked for yet is in extents only. */
 static inline void fixture_close(struct fixture *f, bool remove)
 {
-    if (remove) {
-        mill_log_flush_all(f->log);
-        fixture_settle(f);
+    if (!remove) {
+        fixture_abandon(f);
+        return;
     }
+    mill_log_flush_all(f->log);
+    fixture_settle(f);
     mill_log_destroy(f->log);
-    if (remove) {
-        assert_true(mill_store_close(f->store, f->now));
-        mill_loaders_destroy(f->loaders);
-        assert_int_equal(mill_log_dirs_close(f->dirs, true), 0);
-    } else {
-        mill_store_abandon(f->store);
-        mill_loaders_destroy(f->loaders);
-        mill_log_dirs_abandon(f->dirs);
-    }
-    mill_extents_destroy(f->extents);
-    mill_loans_fini(&f->loans);
-    mill_arena_close(f->arena, remove);
-    mill_store_kept_free(&f->takeup.kept);
     f->log = NULL;
-    f->loaders = NULL;
+    assert_true(mill_store_close(f->store, f->now));
     f->store = NULL;
+    mill_loaders_destroy(f->loaders);
+    f->loaders = NULL;
+    assert_int_equal(mill_log_dirs_close(f->dirs, true), 0);
+    f->dirs = NULL;
+    mill_extents_destroy(f->extents);
+    f->extents = NULL;
+    mill_loans_fini(&f->loans);
+    mill_arena_close(f->arena, true);
     f->arena = NULL;
+    fixture_abandon(f);
 }
 
 static inline void fixture_free(struct fixture *f)

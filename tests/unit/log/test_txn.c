@@ -416,6 +416,142 @@ static void test_ring_of_aborted_waits_for_the_files(void **state)
     teardown();
 }
 
+struct ended {
+    int64_t first;
+    int64_t last;
+};
+
+enum {
+    LONG_ONES = 24000, /* open over all of it */
+    SHORT_SETS = 4,
+    SHORT_ONES = 4000, /* of one set, which is aborted before the next begins */
+};
+
+/* A log whose reads overlap more transactions than a list has room for. ret: in the order of their
+ * markers, id by id from LONG_ONES on. */
+static struct ended *make_overlapping(struct mill_partition *p, int64_t *ret_end)
+{
+    struct ended *ended = calloc(LONG_ONES + SHORT_SETS * SHORT_ONES, sizeof(ended[0]));
+    int64_t *firsts = calloc(LONG_ONES, sizeof(firsts[0]));
+    uint32_t count = 0;
+    assert_true(ended && firsts);
+    for (int64_t id = 0; id < LONG_ONES; id++) {
+        firsts[id] = txn_write(&f, p, m, id, 0, 0, 1, true).base_offset;
+    }
+    for (int64_t set = 0; set < SHORT_SETS; set++) {
+        int64_t from = LONG_ONES + set * SHORT_ONES;
+        for (int64_t id = from; id < from + SHORT_ONES; id++) {
+            ended[id - LONG_ONES].first = txn_write(&f, p, m, id, 0, 0, 1, true).base_offset;
+        }
+        for (int64_t id = from; id < from + SHORT_ONES; id++) {
+            ended[count++].last = txn_end(&f, p, id, 0, false, 0).base_offset;
+        }
+    }
+    for (int64_t id = LONG_ONES - 1; id >= 0; id--) { /* nothing is stable before the last */
+        ended[count++] = (struct ended){firsts[id], txn_end(&f, p, id, 0, false, 0).base_offset};
+    }
+    *ret_end = ended[count - 1].last + 1;
+    free(firsts);
+    return ended;
+}
+
+/* It gets less data than it could, the list of just that, and the whole log in the end. */
+static void test_list_that_does_not_fit_shortens_the_read(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_log_settings settings = fixture_settings();
+    fixture_make(&f, NULL);
+    f.limits.transactions_max = LONG_ONES + SHORT_ONES;
+    f.limits.producers_max = LONG_ONES + SHORT_SETS * SHORT_ONES;
+    f.limits.aborted_max = 4096;
+    fixture_open(&f);
+    m = maker_new();
+    struct mill_partition *p = fixture_partition(&f, 0, &settings);
+    m->no_keys = true;
+    m->value_bytes = 0;
+    int64_t end;
+    struct ended *ended = make_overlapping(p, &end);
+    fixture_settle(&f);
+    fixture_step(&f, 4000); /* what is written leaves memory */
+    fixture_step(&f, 4000);
+    assert_int_equal(mill_partition_stable(p), end);
+    uint32_t reads = 0;
+    uint32_t most = 0;
+    for (int64_t offset = 0; offset < end; offset = seen.data_end) {
+        read_all(p, offset);
+        assert_true(seen.data_end > offset);
+        uint32_t at = 0;
+        for (uint32_t i = 0; i < LONG_ONES + SHORT_SETS * SHORT_ONES; i++) {
+            if (ended[i].last >= offset && ended[i].first < seen.data_end) {
+                assert_true(at < seen.aborted_count);
+                assert_int_equal(seen.aborted[at++][1], ended[i].first);
+            }
+        }
+        assert_int_equal(at, seen.aborted_count);
+        most = MILL_MAX(most, at);
+        reads++;
+    }
+    assert_in_range(most, LONG_ONES + SHORT_ONES, 32768);
+    assert_in_range(reads, 5, 100);
+    free(ended);
+    teardown();
+}
+
+static struct mill_partition *open_any(int32_t index)
+{
+    struct mill_log_settings settings = fixture_settings();
+    struct mill_uuid id = {{7, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}};
+    struct mill_partition *partition = NULL;
+    fixture_must(&f, mill_log_open(f.log, &id, "topic-a", index, 3, &settings, &partition));
+    fixture_settle(&f);
+    return partition;
+}
+
+/* Fewer cores than before: one log may not have room for what all left open. */
+static void test_more_open_ones_than_room_are_refused(void **state)
+{
+    MILL_UNUSED(state);
+    char path[200];
+    fixture_make(&f, NULL);
+    f.limits.transactions_max = 12;
+    fixture_open(&f);
+    m = maker_new();
+    struct mill_partition *p[3] = {open_any(0), open_any(1), open_any(2)};
+    for (int64_t id = 0; id < 12; id++) {
+        assert_int_equal(write_txn(p[id / 6], id, 0, true).error, 0);
+    }
+    fixture_close(&f, true);
+    f.limits.transactions_max = 8;
+    fixture_open(&f);
+    for (int32_t i = 0; i < 3; i++) {
+        p[i] = open_any(i);
+        assert_int_equal(mill_partition_state_of(p[i]),
+                         i == 1 ? MILL_LOG_FAILED : MILL_LOG_SERVING);
+    }
+    assert_true(fixture_was_said(&f, "store.transactions"));
+    assert_int_equal(write_txn(p[2], 100, 0, true).error, 0);
+    assert_int_equal(txn_end(&f, p[0], 0, 0, true, 0).error, 0);
+    fixture_settle(&f);
+    fixture_close(&f, true);
+    f.limits.transactions_max = 12;
+    fixture_open(&f);
+    p[1] = open_any(1);
+    assert_int_equal(mill_partition_state_of(p[1]), MILL_LOG_SERVING);
+    assert_int_equal(mill_partition_stable(p[1]), 0);
+    assert_int_equal(mill_log_stats(f.log)->transactions, 6);
+    fixture_close(&f, true);
+    f.limits.transactions_max = 4;
+    fixture_open(&f);
+    p[1] = open_any(1);
+    assert_int_equal(mill_partition_state_of(p[1]), MILL_LOG_FAILED);
+    mill_log_delete(p[1]); /* its topic may go all the same */
+    fixture_settle(&f);
+    assert_int_equal(f.gone, 1);
+    snprintf(path, sizeof(path), "%s/topic-a-1", f.logs);
+    assert_int_equal(access(path, F_OK), -1);
+    teardown();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +570,8 @@ int main(void)
         cmocka_unit_test(test_open_transaction_is_not_forgotten),
         cmocka_unit_test(test_open_transaction_is_not_forgotten_at_start),
         cmocka_unit_test(test_ring_of_aborted_waits_for_the_files),
+        cmocka_unit_test(test_list_that_does_not_fit_shortens_the_read),
+        cmocka_unit_test(test_more_open_ones_than_room_are_refused),
     };
     return cmocka_run_group_tests_name("txn", tests, NULL, NULL);
 }

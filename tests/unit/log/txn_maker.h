@@ -65,7 +65,7 @@ static inline struct mill_append_result txn_end(struct fixture *f, struct mill_p
 struct txn_read {
     int64_t data_end; /* after the last batch, the offset itself when there is none */
     uint32_t aborted_count;
-    int64_t aborted[4096][2]; /* producer id, first offset */
+    int64_t aborted[32768][2]; /* producer id, first offset */
 };
 
 static inline void txn_read(struct fixture *f, struct mill_partition *partition, int64_t offset,
@@ -90,7 +90,7 @@ static inline void txn_read(struct fixture *f, struct mill_partition *partition,
         }
     }
     ret->aborted_count = got->aborted.size_bytes / 16;
-    assert_in_range(ret->aborted_count, 0, 4096);
+    assert_in_range(ret->aborted_count, 0, 32768);
     for (uint32_t i = 0; i < ret->aborted_count; i++) {
         const uint8_t *at = mill_ref_data(mill_arena_base(f->arena), &got->aborted) + i * 16;
         ret->aborted[i][0] = (int64_t)mill_load_be64(at);

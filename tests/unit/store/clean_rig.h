@@ -357,6 +357,17 @@ static inline void rig_append_one(struct rig *rig, int32_t key, int32_t value)
     rig_append(rig, &entry, 1, MILL_CODEC_NONE);
 }
 
+/* Several segments of one key after the other. */
+static inline void rig_append_rounds(struct rig *rig, uint32_t rounds)
+{
+    for (uint32_t i = 0; i < rounds; i++) {
+        for (int32_t key = 0; key < RIG_KEYS; key++) {
+            rig_append_one(rig, key, (int32_t)(i * 100) + key);
+        }
+        fixture_settle(&rig->f);
+    }
+}
+
 /* A batch of up to 20 records of random keys. */
 static inline void rig_append_random(struct rig *rig)
 {

@@ -5,6 +5,8 @@
 #include "tests/unit/test.h"
 
 #include <errno.h>
+#include <semaphore.h>
+#include <time.h>
 
 #include "base/random.h"
 #include "tests/sim/disk_model.h"
@@ -351,6 +353,55 @@ static void test_power_loss_keeps_what_was_synced(void **state)
     }
 }
 
+static sem_t sync_begun;
+
+static int slow_sync(void *context, int file)
+{
+    sem_post(&sync_begun);
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    return mill_file_calls_posix.sync(context, file);
+}
+
+/* Ended while a helper syncs: all is in the files, and the end is marked as clean. */
+static void test_clean_end_during_a_sync(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_log_settings settings = fixture_settings();
+    struct mill_file_calls calls = mill_file_calls_posix;
+    calls.sync = slow_sync;
+    sem_init(&sync_begun, 0, 0);
+    fixture_make(&f, &calls);
+    f.helpers = 2;
+    fixture_open(&f);
+    m = maker_new();
+    settings.flush_messages = 1;
+    struct mill_partition *partition = fixture_partition(&f, 0, &settings);
+    while (sem_trywait(&sync_begun) == 0) { /* of its opening */
+    }
+    maker_build(m, 2);
+    maker_must(&f, partition, m);
+    fixture_step(&f, 1);
+    fixture_step(&f, 1);
+    while (sem_wait(&sync_begun) < 0) {
+    }
+    mill_log_destroy(f.log);
+    f.log = NULL;
+    assert_true(mill_store_close(f.store, f.now));
+    f.store = NULL;
+    assert_int_equal(mill_log_dirs_close(f.dirs, true), 0);
+    f.dirs = NULL;
+    fixture_abandon(&f);
+    fixture_open(&f);
+    assert_true(mill_log_dirs_clean(f.dirs));
+    assert_int_equal(f.takeup.batches_written, 0);
+    partition = fixture_partition(&f, 0, &settings);
+    assert_int_equal(mill_partition_end(partition), 2);
+    fixture_close(&f, true);
+    fixture_free(&f);
+    free(m);
+    sem_destroy(&sync_begun);
+}
+
 static void test_open_files_stay_within_their_limit(void **state)
 {
     MILL_UNUSED(state);
@@ -389,6 +440,7 @@ int main(void)
         cmocka_unit_test(test_write_error_fences_the_directory),
         cmocka_unit_test(test_failed_sync_acknowledges_nothing),
         cmocka_unit_test(test_power_loss_keeps_what_was_synced),
+        cmocka_unit_test(test_clean_end_during_a_sync),
         cmocka_unit_test(test_open_files_stay_within_their_limit),
     };
     return cmocka_run_group_tests_name("store files", tests, NULL, NULL);

@@ -534,6 +534,74 @@ static void test_gaps_are_noticed_where_they_are_illegal(void **state)
     }
 }
 
+static uint32_t cleaner_opens;
+
+static int counted_open(void *context, const char *path, uint32_t flags)
+{
+    cleaner_opens += mill_store_name_ends(path, "/cleaner-offset-checkpoint") ? 1 : 0;
+    return disk_model_calls(disk)->open(context, path, flags);
+}
+
+/* Every retry of a read that meets one fails, and costs no look into the checkpoint again. */
+static void test_illegal_gap_is_judged_once(void **state)
+{
+    MILL_UNUSED(state);
+    static struct mill_read_result got;
+    char path[200];
+    make_log(12);
+    fixture_settle(&f);
+    fixture_close(&f, true);
+    snprintf(path, sizeof(path), "%s/%020d.log", folder, 0);
+    take_out_a_batch(path);
+    struct mill_file_calls counted = *disk_model_calls(disk);
+    counted.open = counted_open;
+    f.files = &counted;
+    reopen();
+    struct mill_partition *partition = open_partition();
+    cleaner_opens = 0;
+    for (int i = 0; i < 3; i++) {
+        struct mill_read read = {.offset = 1,
+                                 .bytes_max = 1000,
+                                 .first_whole = true,
+                                 .current_epoch = -1,
+                                 .last_epoch = -1,
+                                 .refs_max = 1};
+        fixture_read(&f, partition, &read, &got);
+        assert_int_equal(got.error, MILL_KERR_KAFKA_STORAGE_ERROR);
+    }
+    assert_int_equal(cleaner_opens, 1);
+    fixture_close(&f, false);
+    drop_log();
+}
+
+/* Without its entries each cold read would begin at the segment's first byte. */
+static void test_emptied_index_of_a_closed_segment_is_made_anew(void **state)
+{
+    MILL_UNUSED(state);
+    char path[200];
+    snprintf(path, sizeof(path), "%s/%020d.index", folder, 0);
+    for (int clean = 0; clean < 2; clean++) {
+        uint64_t before = 0;
+        uint64_t after = 0;
+        struct mill_random random = {.state = 1};
+        int64_t end = make_log(3);
+        fixture_step(&f, 61000);
+        fixture_settle(&f);
+        assert_true(last_base() > 0);
+        assert_non_null(disk_model_bytes(disk, path, &before));
+        assert_true(before > 0);
+        fixture_close(&f, clean == 1);
+        damage_file(path, EMPTIED, &random);
+        reopen();
+        open_partition();
+        assert_non_null(disk_model_bytes(disk, path, &after));
+        assert_int_equal(after, before);
+        check_clean_start(end);
+        fixture_close(&f, true);
+        drop_log();
+    }
+}
+
 static void test_orphaned_indexes_are_removed(void **state)
 {
     MILL_UNUSED(state);
@@ -707,6 +775,8 @@ int main(void)
         cmocka_unit_test(test_damage_below_the_recovery_point_is_fenced),
         cmocka_unit_test(test_checkpoint_of_an_earlier_topic_is_forgotten),
         cmocka_unit_test(test_gaps_are_noticed_where_they_are_illegal),
+        cmocka_unit_test(test_illegal_gap_is_judged_once),
+        cmocka_unit_test(test_emptied_index_of_a_closed_segment_is_made_anew),
         cmocka_unit_test(test_orphaned_indexes_are_removed),
         cmocka_unit_test(test_lost_directory_is_not_a_new_one),
         cmocka_unit_test(test_unknown_files_are_named_and_deletions_finished),
