@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one place where a failed check ends the process. */
+/* The one place where a failed check, or a start without memory, ends the process. */
 #include "base/check.h"
 
 #include <stdio.h>
@@ -11,4 +11,10 @@ void mill_assert_fail(const char *file, int line, const char *text, long long le
             "millrace: assertion failed file=%s line=%d check=\"%s\" left=%lld right=%lld\n", file,
             line, text, left, right);
     abort();
+}
+
+void mill_no_memory(const char *what)
+{
+    fprintf(stderr, "millrace: no memory for %s\n", what);
+    exit(1);
 }

@@ -11,6 +11,10 @@
 MILL_COLD MILL_NORETURN void mill_assert_fail(const char *file, int line, const char *text,
                                               long long left, long long right);
 
+/* Ends a start that has no memory for what it reads, with a line and exit code 1, before other
+ * threads run. Never returns. */
+MILL_COLD MILL_NORETURN void mill_no_memory(const char *what);
+
 #define MILL_ASSERT(x)                                                                             \
     do {                                                                                           \
         if (MILL_UNLIKELY(!(x))) {                                                                 \

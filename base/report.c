@@ -2,12 +2,16 @@
 /* Failure texts; see report.h. */
 #include "base/report.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 int mill_fail(struct mill_report *report, int code, const char *format, ...)
 {
+#ifdef MILL_MUTANT_BASE_NO_MEMORY_ABORTS
+    MILL_ASSERT(code != -ENOMEM);
+#endif
     if (report) {
         va_list args;
         va_start(args, format);

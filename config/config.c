@@ -20,7 +20,9 @@ struct source {
 static char *copy_text(const char *text)
 {
     char *copy = strdup(text);
-    MILL_ASSERT(copy != NULL); /* start-up only: without memory for a few bytes nothing can run */
+    if (!copy) {
+        mill_no_memory("the configuration");
+    }
     return copy;
 }
 

@@ -21,7 +21,9 @@ enum {
 static void replace(char **slot, const char *text)
 {
     char *copy = strdup(text);
-    MILL_ASSERT(copy != NULL); /* start-up only */
+    if (!copy) {
+        mill_no_memory("the configuration");
+    }
     free(*slot);
     *slot = copy;
 }
@@ -183,7 +185,9 @@ static char *absolute(const char *path)
         text[--size] = '\0';
     }
     char *copy = strdup(text);
-    MILL_ASSERT(copy != NULL); /* start-up only */
+    if (!copy) {
+        mill_no_memory("the configuration");
+    }
     return copy;
 }
 
@@ -285,7 +289,9 @@ static void log_dirs_resolve(struct mill_config *config)
         return;
     }
     char *joined = calloc(1, joined_bytes);
-    MILL_ASSERT(joined != NULL); /* start-up only */
+    if (!joined) {
+        mill_no_memory("the configuration");
+    }
     for (uint32_t i = 0; i < config->dirs_count; i++) {
         strcat(joined, i ? "," : "");
         strcat(joined, config->dirs[i]);

@@ -13,7 +13,9 @@ static void write_pair(FILE *out, const char *key, const char *text)
 {
     size_t size = 2 * strlen(text) + 8;
     char *escaped = malloc(size);
-    MILL_ASSERT(escaped != NULL); /* start-up only */
+    if (!escaped) {
+        mill_no_memory("the configuration");
+    }
     properties_escape(text, false, escaped, size);
     fprintf(out, "%s=%s\n", key, escaped);
     free(escaped);

@@ -169,7 +169,8 @@ static void run_turns(struct program *program)
         int rc = mill_control_step(program->control, &now, &next_ns, &report);
         if (rc < 0) {
             mill_log_line(MILL_LEVEL_ERROR, "control.cannot-start", "%s", report.text);
-            program->exit_code = rc == -ENOSPC || rc == -EIO ? 1 : EXIT_PERMANENT;
+            bool passes = rc == -ENOSPC || rc == -EIO || rc == -ENOMEM;
+            program->exit_code = passes ? 1 : EXIT_PERMANENT;
             uv_stop(&program->loop);
             return;
         }
@@ -347,7 +348,7 @@ static int open_control(struct program *program, const struct mill_config *confi
     int rc = open_store(config, &options.meta, &report);
     if (rc < 0) {
         fail_start("metadata", &report);
-        return rc == -ENOSPC || rc == -EIO ? 1 : EXIT_PERMANENT;
+        return rc == -ENOSPC || rc == -EIO || rc == -ENOMEM ? 1 : EXIT_PERMANENT;
     }
     if (mill_control_open(&options, &program->control, &report) < 0) {
         mill_meta_close(&options.meta);

@@ -31,8 +31,13 @@ static void become(const struct child *child, const char *file, const struct seg
         _exit(1); /* the supervisor died before the line above */
     }
     segments_inherit(segments);
+    char path[SUPERVISOR_PATH_BYTES];
+    char config[SUPERVISOR_PATH_BYTES];
+    char option[] = "--config";
+    char *arguments[] = {path, option, config, NULL};
+    snprintf(path, sizeof(path), "%s", child->path);
+    snprintf(config, sizeof(config), "%s", file);
     if (setenv(MILL_FDS_VARIABLE, variable, 1) == 0) {
-        char *arguments[] = {strdup(child->path), strdup("--config"), strdup(file), NULL};
         execv(child->path, arguments);
     }
     fprintf(stderr, "millrace-supervisor: cannot run %s: %s; is it installed?\n", child->path,

@@ -68,6 +68,7 @@ char *mill_admin_text(struct mill_admin_request *request, const struct mill_wstr
         return NULL;
     }
     char *copy = mill_pool_take(&request->pool, (uint64_t)text->length + 1);
+    request->memory_short = request->memory_short || !copy;
     if (copy && mill_wstr_copy(text, copy, (uint32_t)text->length + 1) < 0) {
         return NULL;
     }

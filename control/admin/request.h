@@ -43,7 +43,8 @@ struct mill_admin_request {
 
     struct mill_groups *groups; /* of the APIs of groups and transactions */
     struct mill_txns *txns;
-    bool taken; /* waits there: given back by mill_groups_answered */
+    bool taken;        /* waits there: given back by mill_groups_answered */
+    bool memory_short; /* a text of it could not be copied: it must not be taken for none */
 };
 
 /* Takes a whole frame: decodes, decides, answers or leaves the request waiting (ready false); after

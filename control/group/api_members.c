@@ -187,6 +187,10 @@ void mill_join_group(struct mill_groups *groups, struct mill_admin_request *requ
     join.protocol_type = mill_groups_text(request, &in.protocol_type);
     join.id_required = version >= 4 && !join.instance_id;
     join.skip_supported = version >= 9;
+    if (request->memory_short) {
+        mill_admin_close(request); /* what is missing must not be taken for empty */
+        return;
+    }
     int16_t error = join_check(groups, group_id);
     struct mill_group *group = NULL;
     if (error == MILL_KERR_NONE) {
@@ -288,6 +292,10 @@ void mill_sync_group(struct mill_groups *groups, struct mill_admin_request *requ
     sync.generation = in.generation_id;
     sync.protocol_type = mill_admin_text(request, &in.protocol_type, NULL);
     sync.protocol = mill_admin_text(request, &in.protocol_name, NULL);
+    if (request->memory_short) {
+        mill_admin_close(request);
+        return;
+    }
     int16_t error = join_check(groups, group_id);
     struct mill_group *group = error == MILL_KERR_NONE ? mill_groups_find(groups, group_id) : NULL;
     if (error == MILL_KERR_NONE && !group) {
@@ -319,6 +327,12 @@ void mill_heartbeat(struct mill_groups *groups, struct mill_admin_request *reque
         return;
     }
     const char *group_id = mill_groups_text(request, &in.group_id);
+    const char *member_id = mill_groups_text(request, &in.member_id);
+    const char *instance_id = mill_admin_text(request, &in.group_instance_id, NULL);
+    if (request->memory_short) {
+        mill_admin_close(request);
+        return;
+    }
     mill_heartbeat_response_defaults(&out);
     out.error_code = group_id[0] == '\0' ? (int16_t)MILL_KERR_INVALID_GROUP_ID
                                          : mill_shards_locate(&groups->shards, group_id);
@@ -326,11 +340,9 @@ void mill_heartbeat(struct mill_groups *groups, struct mill_admin_request *reque
         out.error_code = MILL_KERR_NONE; /* as in Kafka: the group may be there, go on */
     } else if (out.error_code == MILL_KERR_NONE) {
         struct mill_group *group = mill_groups_find(groups, group_id);
-        out.error_code =
-            group ? mill_group_heartbeat(
-                        &groups->env, group, mill_groups_text(request, &in.member_id),
-                        mill_admin_text(request, &in.group_instance_id, NULL), in.generation_id)
-                  : (int16_t)MILL_KERR_UNKNOWN_MEMBER_ID;
+        out.error_code = group ? mill_group_heartbeat(&groups->env, group, member_id, instance_id,
+                                                      in.generation_id)
+                               : (int16_t)MILL_KERR_UNKNOWN_MEMBER_ID;
     }
     mill_admin_answer(request, encode_heartbeat, &out);
 }
@@ -404,6 +416,10 @@ void mill_leave_group(struct mill_groups *groups, struct mill_admin_request *req
         return;
     }
     const char *group_id = mill_groups_text(request, &in.group_id);
+    if (request->memory_short) {
+        mill_admin_close(request);
+        return;
+    }
     mill_leave_group_response_defaults(&out);
     out.error_code = group_id[0] == '\0' ? (int16_t)MILL_KERR_INVALID_GROUP_ID
                                          : mill_shards_locate(&groups->shards, group_id);

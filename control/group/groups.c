@@ -421,6 +421,7 @@ static bool apply_group(struct mill_groups *groups, const struct mill_group_reco
     }
     group = mill_groups_make(groups, record->group);
     if (!group) {
+        groups->shards.memory_short = groups->groups_count < MILL_GROUPS_MAX;
         return false;
     }
     mill_consumer_drop(&groups->env, group);
@@ -430,6 +431,7 @@ static bool apply_group(struct mill_groups *groups, const struct mill_group_reco
     const char *type = record->protocol_type[0] != '\0' ? record->protocol_type : NULL;
     bool whole = mill_group_set_text(&group->protocol_type, type) == 0 &&
                  mill_group_set_text(&group->protocol, record->protocol) == 0;
+    groups->shards.memory_short = !whole;
     for (uint32_t i = 0; i < record->members_count; i++) {
         const struct mill_group_value_member *member = &record->members[i];
         struct mill_group_member *made =
@@ -469,8 +471,10 @@ static bool apply_offset(struct mill_groups *groups, const struct mill_group_rec
         }
         return true;
     }
-    return group &&
-           mill_groups_offset_set(groups, group, record->topic, record->partition, &record->value);
+    bool set = group && mill_groups_offset_set(groups, group, record->topic, record->partition,
+                                               &record->value);
+    groups->shards.memory_short = !set && (group || groups->groups_count < MILL_GROUPS_MAX);
+    return set;
 }
 
 /* ret: false no memory. */
@@ -497,7 +501,9 @@ static bool load_record(void *context, int32_t shard, bool again, const struct m
 {
     struct mill_groups *groups = context;
     struct mill_group_record read;
-    if (mill_group_record_read(record, pool, &read) < 0) {
+    int r = mill_group_record_read(record, pool, &read);
+    if (r < 0) {
+        groups->shards.memory_short = r == -ENOMEM && pool->used_bytes < pool->limit_bytes / 2;
         return false;
     }
     if (read.kind != MILL_GROUP_RECORD_OTHER &&

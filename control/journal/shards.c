@@ -141,6 +141,20 @@ int16_t mill_shards_outcome(struct mill_shards *shards, int32_t shard,
     }
 }
 
+int64_t mill_shards_known(const struct mill_shards *shards, int32_t shard)
+{
+    return (uint32_t)shard < shards->count ? shards->items[shard].next_offset : 0;
+}
+
+void mill_shards_read_again(struct mill_shards *shards, int32_t shard, int64_t from_offset)
+{
+    if ((uint32_t)shard < shards->count) {
+        struct mill_shard *of = &shards->items[shard];
+        of->next_offset = MILL_MIN(of->next_offset, from_offset);
+        read_on(shards, of);
+    }
+}
+
 /* --- loading -----------------------------------------------------------------------------------
  */
 
@@ -149,6 +163,7 @@ struct loading {
     struct mill_shards *shards;
     uint64_t generation;
     int32_t shard;
+    int64_t short_offset; /* of the first record that there was no memory for, -1 none */
     struct mill_pool pool;
 };
 
@@ -156,7 +171,7 @@ static void load_marker(void *context, const struct mill_journal_at *at, bool co
 {
     const struct loading *loading = context;
     const struct mill_shards *shards = loading->shards;
-    if (shards->calls->marker) {
+    if (shards->calls->marker && loading->short_offset < 0) {
         shards->calls->marker(shards->context, loading->shard, at, commit);
     }
 }
@@ -166,9 +181,16 @@ static void load_record(void *context, const struct mill_journal_at *at,
 {
     struct loading *loading = context;
     struct mill_shards *shards = loading->shards;
+    if (loading->short_offset >= 0) {
+        return; /* read again, in order */
+    }
+    shards->memory_short = false;
     if (!shards->calls->record(shards->context, loading->shard, shards->items[loading->shard].again,
                                at, record, &loading->pool)) {
-        shards->records_bad++;
+        shards->records_bad += shards->memory_short ? 0 : 1;
+#ifndef MILL_MUTANT_GROUP_MEMORY_FORGOTTEN
+        loading->short_offset = shards->memory_short ? at->offset : -1;
+#endif
     }
     mill_pool_clear(&loading->pool);
 }
@@ -204,11 +226,13 @@ static void load_done(void *context, const struct mill_journal_read *read)
             .record = load_record, .marker = load_marker, .context = loading};
         int64_t next = mill_journal_walk(read->records, read->records_bytes, shard->next_offset,
                                          &visitor, &skipped);
+        bool whole = loading->short_offset < 0;
+        next = whole ? next : loading->short_offset;
         shards->records_bad += skipped;
         /* Nothing up to the end: compaction took the last records. */
-        bool nothing = next == shard->next_offset;
+        bool nothing = whole && next == shard->next_offset;
         shard->next_offset = nothing ? MILL_MAX(next, read->high_watermark) : next;
-        if (shard->next_offset >= read->high_watermark) {
+        if (whole && shard->next_offset >= read->high_watermark) {
             load_end(shards, loading->shard);
         }
     }
@@ -233,6 +257,7 @@ static void load_begin(struct mill_shards *shards, const struct mill_topic *topi
         *loading = (struct loading){.shards = shards,
                                     .generation = shards->generation,
                                     .shard = (int32_t)i,
+                                    .short_offset = -1,
                                     .pool = {.limit_bytes = MILL_SHARDS_POOL_BYTES}};
         int64_t from = shard->ask_start ? -1 : shard->next_offset;
         if (mill_journal_read(shards->journal, topic->record, (int32_t)i, from, load_done,

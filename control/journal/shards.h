@@ -36,7 +36,8 @@ struct mill_shard {
 
 struct mill_shards_calls {
     /* A record of the log, in order; again: of a shard that was loaded before. What is in the pool
-     * lasts until the call returns. ret: false: it was of no use (counted). */
+     * lasts until the call returns. ret: false: it was of no use (counted), unless memory_short was
+     * set meanwhile: then it is read again. */
     bool (*record)(void *context, int32_t shard, bool again, const struct mill_journal_at *at,
                    const struct mill_record *record, struct mill_pool *pool);
     /* The end of at->producer_id's transaction, in order with the records. NULL: of no use. */
@@ -60,6 +61,7 @@ struct mill_shards {
     uint32_t loading_count;
     uint64_t loads;
     uint64_t records_bad;
+    bool memory_short; /* the owner had no memory for the record it was given */
 };
 
 /* The caller has set calls to topic_name. Forgets everything; NULL-safe when never stepped. */
@@ -88,5 +90,9 @@ int16_t mill_shards_append_txn(struct mill_shards *shards, int32_t shard,
  * called for every append. ret: enum mill_kerr. */
 int16_t mill_shards_outcome(struct mill_shards *shards, int32_t shard,
                             const struct mill_journal_result *result);
+/* Where the log is known to that far. */
+int64_t mill_shards_known(const struct mill_shards *shards, int32_t shard);
+/* What lies from this offset on is not all in memory: it is read before the shard serves again. */
+void mill_shards_read_again(struct mill_shards *shards, int32_t shard, int64_t from_offset);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Goal: whatever is killed when, a committed offset that was acknowledged never goes back, and in
- * one generation no two members own a partition. Method: a whole broker on virtual time (world.h);
- * consumers that commit rising offsets by hand, and a group whose members join, share partitions
- * out, commit, fall silent and die; control and the data plane are killed between any two turns.
- * test_groups [SEED]     one seed in place of the usual ones */
+/* Goal: whatever is killed when, and whatever control's allocations that fail, a committed offset
+ * that was acknowledged never goes back, and in one generation no two members own a partition.
+ * Method: a whole broker on virtual time (world.h); consumers that commit rising offsets by hand,
+ * and a group whose members join, share partitions out, commit, fall silent and die; control and
+ * the data plane are killed between any two turns.
+ * test_groups [SEED [short]]     one seed in place of the usual ones; short: of memory */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "protocol/errors.h"
 #include "protocol/messages.h"
 #include "tests/sim/world.h"
+#include "tests/unit/alloc_fail.h"
 #include "tests/unit/test.h"
 
 enum {
@@ -22,6 +24,9 @@ enum {
     TURNS_PER_ROUND = 500,
     SEEDS_DEFAULT = 12,
     SEEDS_FULL = 500,
+    SHORT_DEFAULT = 6, /* seeds with allocations that fail */
+    SHORT_FULL = 200,
+    SHORT_ONE_IN = 200,
     TIMEOUT_MS = 300,
     BODY_BYTES = 2048,
     COMMIT_VERSION = 7,
@@ -74,6 +79,25 @@ struct tally {
     uint64_t fetches;
     uint64_t assignments;
 };
+
+/* --- memory ------------------------------------------------------------------------------------
+ */
+
+int __real_mill_control_step(struct mill_control *control, const struct mill_now *now,
+                             uint64_t *ret_next_ns, struct mill_report *report);
+int __wrap_mill_control_step(struct mill_control *control, const struct mill_now *now,
+                             uint64_t *ret_next_ns, struct mill_report *report);
+
+/* Allocations fail in a control that serves; what a start does without memory is tested elsewhere
+ * (control/memory). */
+int __wrap_mill_control_step(struct mill_control *control, const struct mill_now *now,
+                             uint64_t *ret_next_ns, struct mill_report *report)
+{
+    alloc_fail.armed = alloc_fail.one_in > 0 && mill_control_is_serving(control);
+    int r = __real_mill_control_step(control, now, ret_next_ns, report);
+    alloc_fail.armed = false;
+    return r;
+}
 
 /* --- requests -------------------------------------------------------------------------------- */
 
@@ -500,7 +524,7 @@ static void disturb(struct world *world, struct person *people, struct tally *ta
     }
 }
 
-static void run_seed(uint64_t seed, uint32_t cores)
+static void run_seed(uint64_t seed, uint32_t cores, uint32_t one_in)
 {
     static struct world world;
     static struct person people[CONSUMERS + MEMBERS];
@@ -517,15 +541,20 @@ static void run_seed(uint64_t seed, uint32_t cores)
         person->marks = marks[MILL_MIN(i, (uint32_t)CONSUMERS)];
         snprintf(person->group, sizeof(person->group), person->member ? "crowd" : "hand-%u", i);
     }
+    alloc_fail.random.state = seed;
+    alloc_fail.failed = 0;
     for (uint32_t round = 0; round < ROUNDS; round++) {
+        alloc_fail.one_in = one_in;
         for (uint32_t turn = 0; turn < TURNS_PER_ROUND; turn++) {
             person_step(&world, &people[mill_random_below(&world.random, CONSUMERS + MEMBERS)],
                         &tally);
             check_owners(people);
             world_turn(&world, MILL_NS_PER_MS);
         }
+        alloc_fail.one_in = 0;
         disturb(&world, people, &tally);
     }
+    MILL_ASSERT_EQ(alloc_fail.failed > 20, one_in > 0);
     /* Whatever came last: what is acknowledged is there for everybody. */
     compare_with_log(&world, people, &tally);
     all_disconnect(people);
@@ -548,17 +577,31 @@ static void test_nothing_acknowledged_goes_back(void **state)
     uint64_t count = full && strcmp(full, "1") == 0 ? SEEDS_FULL : SEEDS_DEFAULT;
     for (uint64_t seed = 1; seed <= count; seed++) {
         printf("seed %llu\n", (unsigned long long)seed);
-        run_seed(seed, 1 + (uint32_t)(seed % 3));
+        run_seed(seed, 1 + (uint32_t)(seed % 3), 0);
+    }
+}
+
+static void test_nothing_is_lost_for_want_of_memory(void **state)
+{
+    MILL_UNUSED(state);
+    const char *full = getenv("MILLRACE_FULL");
+    uint64_t count = full && strcmp(full, "1") == 0 ? SHORT_FULL : SHORT_DEFAULT;
+    for (uint64_t seed = 1; seed <= count; seed++) {
+        printf("seed %llu, short of memory\n", (unsigned long long)seed);
+        run_seed(seed, 1 + (uint32_t)(seed % 3), SHORT_ONE_IN);
     }
 }
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_acknowledged_goes_back)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nothing_acknowledged_goes_back),
+        cmocka_unit_test(test_nothing_is_lost_for_want_of_memory),
+    };
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (argc > 1) {
         uint64_t seed = strtoull(argv[1], NULL, 0);
-        run_seed(seed, 1 + (uint32_t)(seed % 3));
+        run_seed(seed, 1 + (uint32_t)(seed % 3), argc > 2 ? SHORT_ONE_IN : 0);
         return 0;
     }
     return cmocka_run_group_tests(tests, NULL, NULL);

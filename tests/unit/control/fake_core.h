@@ -90,6 +90,9 @@ static inline int fake_start_control(struct fake *f, uint32_t pages_max)
     int rc = mill_meta_sqlite_open(f->file, pages_max, &options.meta, &report);
     if (rc == 0) {
         rc = mill_control_open(&options, &f->control, &report);
+        if (rc < 0) {
+            mill_meta_close(&options.meta);
+        }
     }
     if (rc < 0) {
         print_message("%s\n", report.text);
@@ -121,7 +124,7 @@ static inline void fake_open(struct fake *f, const char *const *sets, uint32_t s
                        .serve_as = MILL_PARTITION_SERVING,
                        .ids_first = -1};
     struct mill_map_limits limits = {.size_bytes = FAKE_MAP_BYTES, .topics_max = FAKE_TOPICS_MAX};
-    snprintf(f->dir, sizeof(f->dir), "/tmp/millrace-test-XXXXXX");
+    snprintf(f->dir, sizeof(f->dir), "/dev/shm/millrace-test-XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     snprintf(f->file, sizeof(f->file), "%s/millrace.db", f->dir);
     assert_int_equal(mill_config_load(NULL, sets, sets_count, true, &f->config), 0);
