@@ -19,7 +19,7 @@ from lib.mutant_build import DIR, TOP, Build, macro, sources
 
 PROGRAMS = ("millrace", "millraced", "millrace-control", "millrace-supervisor",
             "tests/unit/control/test_control_main", "tests/guest/guest_agent", "tests/guest/guest_pages",
-            "tests/unit/port/libwithheld_map.so")
+            "tests/unit/port/libwithheld_map.so", "tests/faults/libno_memory.so")
 LIMIT_S = 600
 
 TABLE = (
@@ -82,6 +82,12 @@ TABLE = (
     ("store-full-fences", "tests/faults/disk_full.py"),
     ("store-kept-lost", "tests/faults/disk_full.py"),
     ("store-cache-kept", "tests/perf/bigger_than_memory.py"),
+    ("group-commit-dropped", "tests/clients/groups.py"),
+    ("group-unloaded", "tests/faults/kill_groups.py"),
+    ("log-duplicates-kept", "tests/faults/freeze_data.py"),
+    ("log-evict-loaned", "tests/faults/lagging.py"),
+    ("base-no-memory-aborts", "tests/faults/memory.py start"),
+    ("control-uncommitted", "tests/faults/memory.py oom"),
     ("core-bad-frame-kept", "tests/faults/frames.py"),
     ("core-frame-memory", "tests/faults/frames.py"),
     ("config-range", "tests/faults/config.py"),

@@ -76,6 +76,9 @@ static bool sequence_accepts(struct mill_partition *partition, const struct mill
     case LOG_SEQUENCE_NEXT:
         return true;
     case LOG_SEQUENCE_DUPLICATE:
+#ifdef MILL_MUTANT_LOG_DUPLICATES_KEPT
+        return true;
+#endif
         result->duplicate = true;
         result->base_offset = known->base_offset;
         result->end_offset = known->last_offset + 1;

@@ -30,7 +30,7 @@ def standing_still(load):
 
 
 def main():
-    pauses = pick((1, 5, 10, 30), (1, 4))
+    pauses = pick((1, 5, 10, 30), (1, 12))  # beyond socket.timeout.ms: clients try again
     with Broker() as broker:
         broker.start()
         listeners = list(broker.listeners())

@@ -11,6 +11,7 @@ import sys
 import time
 
 from lib.broker import TOP, Broker, alive, pick, run, skip, wait
+from lib.cgroup import Group
 
 HOG = os.path.join(TOP, "tests/lib/hog.py")
 LINES_MAX = 4  # about stalls, in one episode
@@ -94,36 +95,11 @@ def fifo_hog(broker, seconds):
     print(f"a real-time hog of {own_ns / 1e9:.2f} s: {stalled_ns / 1e9:.2f} s of stalls, {len(lines)} lines")
 
 
-class Quota:
-    """A group of the cpu controller, version 2 or 1, with a tenth of one CPU."""
-
-    def __init__(self):
-        name = f"millrace-test-{os.getpid()}"
-        v2 = "/sys/fs/cgroup/cgroup.controllers"
-        if os.path.exists(v2) and "cpu" in open(v2, encoding="ascii").read().split():
-            self.path, files = f"/sys/fs/cgroup/{name}", {"cpu.max": f"{int(PERIOD_US * QUOTA)} {PERIOD_US}"}
-        elif os.path.exists("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"):
-            self.path = f"/sys/fs/cgroup/cpu/{name}"
-            files = {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(int(PERIOD_US * QUOTA))}
-        else:
-            skip("there is no cpu controller with quotas")
-        os.mkdir(self.path)
-        for file, value in files.items():
-            self.write(file, value)
-
-    def write(self, file, value):
-        with open(os.path.join(self.path, file), "w", encoding="ascii") as out:
-            out.write(value)
-
-    def remove(self):
-        deadline = time.monotonic() + 5
-        while True:
-            try:
-                os.rmdir(self.path)
-                return
-            except OSError:
-                assert time.monotonic() < deadline, f"{self.path} is still in use"
-                time.sleep(0.05)
+def quota_group():
+    """A tenth of one CPU."""
+    quota_us = int(PERIOD_US * QUOTA)
+    return Group("cpu", {"cpu.max": f"{quota_us} {PERIOD_US}"},
+                 {"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": quota_us})
 
 
 def cpu_idle_s(cpu):
@@ -133,12 +109,12 @@ def cpu_idle_s(cpu):
 
 
 def quota(broker, seconds):
-    group = Quota()
+    group = quota_group()
     told = len(stall_lines(broker))
     before = core_of(broker)
     idle_s = cpu_idle_s(before["cpu"])
     try:
-        group.write("cgroup.procs", str(broker.pid("millraced")))
+        group.add(broker.pid("millraced"))
         begun = time.monotonic()
         records(broker, "quota", 1000)
         time.sleep(max(seconds - (time.monotonic() - begun), 0))
