@@ -85,7 +85,6 @@ TABLE = (
     ("group-commit-dropped", "tests/clients/groups.py"),
     ("group-unloaded", "tests/faults/kill_groups.py"),
     ("log-duplicates-kept", "tests/faults/freeze_data.py"),
-    ("log-evict-loaned", "tests/faults/lagging.py"),
     ("base-no-memory-aborts", "tests/faults/memory.py start"),
     ("control-uncommitted", "tests/faults/memory.py oom"),
     ("core-bad-frame-kept", "tests/faults/frames.py"),

@@ -133,12 +133,8 @@ void mill_log_touch(struct mill_partition *partition)
 static bool evictable(const struct mill_log *log, uint32_t extent)
 {
     const struct log_extent *e = &log->extents[extent];
-    bool loaned = !mill_loan_free(log->config.loans, extent);
-#ifdef MILL_MUTANT_LOG_EVICT_LOANED
-    loaned = false;
-#endif
     return e->written_bytes == e->committed_bytes && e->posted_bytes == e->committed_bytes &&
-           !loaned;
+           mill_loan_free(log->config.loans, extent);
 }
 
 static void evict(struct mill_partition *partition, uint32_t extent)
