@@ -138,17 +138,30 @@ void mill_array_end(const struct mill_cursor *at, struct mill_warray *ret)
     ret->at.left_bytes -= at->left_bytes;
 }
 
-bool mill_read_array_i32(struct mill_cursor *at, bool flexible, bool nullable,
-                         struct mill_warray *ret)
+/* Elements of a fixed size. */
+static bool read_array(struct mill_cursor *at, bool flexible, bool nullable, uint32_t element_bytes,
+                       struct mill_warray *ret)
 {
-    if (!mill_read_count(at, flexible, nullable, sizeof(int32_t), ret)) {
+    if (!mill_read_count(at, flexible, nullable, element_bytes, ret)) {
         return false;
     }
-    if (ret->count > 0 && mill_cursor_skip(at, (uint32_t)ret->count * sizeof(int32_t))) {
+    if (ret->count > 0 && mill_cursor_skip(at, (uint32_t)ret->count * element_bytes)) {
         return false;
     }
     mill_array_end(at, ret);
     return true;
+}
+
+bool mill_read_array_i32(struct mill_cursor *at, bool flexible, bool nullable,
+                         struct mill_warray *ret)
+{
+    return read_array(at, flexible, nullable, sizeof(int32_t), ret);
+}
+
+bool mill_read_array_i64(struct mill_cursor *at, bool flexible, bool nullable,
+                         struct mill_warray *ret)
+{
+    return read_array(at, flexible, nullable, sizeof(int64_t), ret);
 }
 
 bool mill_read_array_str(struct mill_cursor *at, bool flexible, bool nullable,
@@ -424,6 +437,22 @@ void mill_write_array_i32(struct mill_writer *to, bool flexible, bool nullable,
             fail(to, -EINVAL);
         }
         mill_write_i32(to, value);
+    }
+}
+
+void mill_write_array_i64(struct mill_writer *to, bool flexible, bool nullable,
+                          const struct mill_warray *array)
+{
+    struct mill_warray rest = *array;
+    mill_write_count(to, flexible, nullable, array->count);
+    for (int32_t i = 0; i < array->count && !to->error; i++) {
+        int64_t value = 0;
+        if (array->get) {
+            array->get(array->context, i, &value);
+        } else if (!mill_warray_next_i64(&rest, &value)) {
+            fail(to, -EINVAL);
+        }
+        mill_write_i64(to, value);
     }
 }
 

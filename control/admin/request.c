@@ -132,6 +132,12 @@ void mill_admin_begin(struct mill_controller *controller, struct mill_groups *gr
     case MILL_API_KEY_END_TXN:
         mill_end_txn(request, &at);
         break;
+    case MILL_API_KEY_DESCRIBE_TRANSACTIONS:
+        mill_describe_transactions(request, &at);
+        break;
+    case MILL_API_KEY_LIST_TRANSACTIONS:
+        mill_list_transactions(request, &at);
+        break;
     default:
         mill_groups_request(groups, request, &at);
         break;

@@ -57,6 +57,42 @@ static int end_fill(struct mill_writer *to, const struct mill_request *request, 
     return mill_end_txn_response_encode(to, request->header.api_version, &answer);
 }
 
+static int list_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    struct mill_list_transactions_response answer;
+    MILL_UNUSED(context);
+    mill_list_transactions_response_defaults(&answer);
+    answer.error_code = GONE;
+    return mill_list_transactions_response_encode(to, request->header.api_version, &answer);
+}
+
+static void get_described(const void *context, int32_t index, void *ret_element)
+{
+    struct txn_fill *fill = fill_of(context);
+    struct mill_describe_transactions_response_transaction_states *element = ret_element;
+    MILL_UNUSED(index);
+    bool more = mill_warray_next_str(&fill->transactions, true, &element->transactional_id);
+    MILL_ASSERT(more);
+    element->error_code = GONE;
+    element->transaction_state = mill_wstr_of("");
+}
+
+static int describe_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    struct txn_fill *fill = context;
+    struct mill_describe_transactions_request asked;
+    struct mill_describe_transactions_response answer;
+    struct mill_cursor at = request->body;
+    int r = mill_describe_transactions_request_decode(&at, fill->version, &asked);
+    if (r < 0) {
+        return r;
+    }
+    mill_describe_transactions_response_defaults(&answer);
+    fill->transactions = asked.transactional_ids;
+    answer.transaction_states = answer_array(&fill->transactions, get_described, fill);
+    return mill_describe_transactions_response_encode(to, fill->version, &answer);
+}
+
 /* --- partitions ------------------------------------------------------------------------------ */
 
 static void get_added(const void *context, int32_t index, void *ret_element)
@@ -167,6 +203,12 @@ bool mill_forward_expired_txn(struct mill_core *core, struct mill_request *reque
         break;
     case MILL_API_KEY_TXN_OFFSET_COMMIT:
         write = commit_fill;
+        break;
+    case MILL_API_KEY_DESCRIBE_TRANSACTIONS:
+        write = describe_fill;
+        break;
+    case MILL_API_KEY_LIST_TRANSACTIONS:
+        write = list_fill;
         break;
     default:
         return false;

@@ -216,6 +216,24 @@ def check_java(broker, address, count):
     assert len(got.splitlines()) == count, f"{len(got.splitlines())} of {count}"
 
 
+def check_tool(broker, address):
+    """TransactionsCommand lists and describes."""
+    topic = "tool"
+    broker.millrace("topic", "create", topic, "-p", str(PARTITIONS))
+    tool = ("org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", address)
+    made = producer(address, "tool")
+    write(made, topic, 0)
+    rows = {row.split()[0]: row.split() for row in java(*tool, "list").splitlines()[1:]}
+    assert rows["tool"][3] == "Ongoing" and rows["ends"][3] == "CompleteCommit", rows
+    assert not java(*tool, "list", "--duration-filter", "600000").splitlines()[1:], "none is that old"
+    said = java(*tool, "describe", "--transactional-id", "tool")
+    assert "Ongoing" in said.split(), said
+    assert set(said.split()[-1].split(",")) == {f"{topic}-{number}" for number in range(PARTITIONS)}, said
+    made.commit_transaction(LIMIT_S)
+    wait("the transaction is not complete",
+         lambda: "CompleteCommit" in java(*tool, "describe", "--transactional-id", "tool"), LIMIT_S)
+
+
 def check_dump(broker):
     """Kafka's dump tool decodes every record of __transaction_state."""
     broker.wait_written()
@@ -251,6 +269,7 @@ def main():
         check_offsets(broker, address)
         check_java(broker, address, count)
         print(run(GO, address).strip())
+        check_tool(broker, address)
         check_copies(broker, address, kills, count)
         check_dump(broker)
         control = broker.status()["control"]

@@ -79,6 +79,14 @@ void codec_get_i32(const void *context, int32_t index, void *ret_element)
     *value = (int32_t)codec_next(pool);
 }
 
+void codec_get_i64(const void *context, int32_t index, void *ret_element)
+{
+    struct codec_pool *pool = (void *)(uintptr_t)context;
+    int64_t *value = ret_element;
+    MILL_UNUSED(index);
+    *value = (int64_t)codec_next(pool);
+}
+
 void codec_get_str(const void *context, int32_t index, void *ret_element)
 {
     struct codec_pool *pool = (void *)(uintptr_t)context;

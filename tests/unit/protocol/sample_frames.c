@@ -953,6 +953,29 @@ static int consumer_describe(struct mill_writer *to, int16_t version)
     return mill_consumer_group_describe_request_encode(to, version, &message);
 }
 
+static void get_id(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    *(struct mill_wstr *)ret_element = mill_wstr_of(transactional_id);
+}
+
+static int describe_transactions(struct mill_writer *to, int16_t version)
+{
+    struct mill_describe_transactions_request message;
+    mill_describe_transactions_request_defaults(&message);
+    message.transactional_ids = one(get_id);
+    return mill_describe_transactions_request_encode(to, version, &message);
+}
+
+static int list_transactions(struct mill_writer *to, int16_t version)
+{
+    struct mill_list_transactions_request message;
+    mill_list_transactions_request_defaults(&message);
+    message.state_filters = one(get_id);
+    return mill_list_transactions_request_encode(to, version, &message);
+}
+
 /* --- all of them ----------------------------------------------------------------------------- */
 
 static const struct sample {
@@ -997,6 +1020,8 @@ static const struct sample {
     {46, list_reassignments},
     {47, offset_delete},
     {60, describe_cluster},
+    {65, describe_transactions},
+    {66, list_transactions},
     {68, consumer_heartbeat},
     {69, consumer_describe},
     {75, describe_topic_partitions},
