@@ -854,6 +854,7 @@ struct mill_group_member *mill_group_restore_member(struct mill_group_env *env,
 
 void mill_group_forget_classic(struct mill_group_env *env, struct mill_group *group)
 {
+    mill_group_release(env, group, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
     mill_group_clear_members(env, group);
     free(group->protocol);
     group->protocol = NULL;

@@ -225,7 +225,7 @@ struct mill_group_member *mill_group_restore_member(struct mill_group_env *env,
                                                     const struct mill_group_join *join,
                                                     const struct mill_group_blob *assignment);
 void mill_group_clear_members(struct mill_group_env *env, struct mill_group *group);
-/* Its record was buried: what is left of it are offsets. */
+/* Its record was buried: what is left of it are offsets. Whoever still waits is told to retry. */
 void mill_group_forget_classic(struct mill_group_env *env, struct mill_group *group);
 /* Loaded: the time-outs begin now. */
 void mill_group_resume(struct mill_group_env *env, struct mill_group *group);

@@ -388,11 +388,14 @@ int16_t mill_groups_bury(struct mill_groups *groups, struct mill_group *group,
 
 int16_t mill_groups_make_classic(struct mill_groups *groups, struct mill_group *group)
 {
+    if (group->consumers && group->consumers->count > 0) {
+        return MILL_KERR_INCONSISTENT_GROUP_PROTOCOL;
+    }
+    if (group->write) {
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE; /* which one it is will be known soon */
+    }
     if (!group->consumers) {
         return MILL_KERR_NONE;
-    }
-    if (group->consumers->count > 0 || group->write) {
-        return MILL_KERR_INCONSISTENT_GROUP_PROTOCOL;
     }
     /* Whatever becomes of this: its next record is behind it and says what it is. */
     int16_t error = mill_groups_bury(groups, group, NULL, 0, true, NULL, NULL);

@@ -128,7 +128,7 @@ const char *mill_group_type_name(const struct mill_group *group);
 /* As its protocol names it. */
 const char *mill_group_state_text(const struct mill_group *group);
 /* An empty group of the consumer protocol becomes a classic one; its records there are buried.
- * ret: enum mill_kerr when it has members. */
+ * ret: enum mill_kerr when it has members, or a change of it is on its way. */
 int16_t mill_groups_make_classic(struct mill_groups *groups, struct mill_group *group);
 /* True when a member's subscription names the topic; *ret_known false: the group's protocol is not
  * "consumer", or a subscription cannot be read. */

@@ -487,6 +487,24 @@ static void test_expiry_is_shared_out_over_turns(void **state)
     mill_config_free(config);
 }
 
+/* Whoever waits in a group that becomes one of the other protocol is told. */
+static void test_forgotten_group_answers_its_joins(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct waiter waiter;
+    struct member a = {.protocols = {"range"}};
+    rig_open(&rig, 1);
+    rig.env.initial_delay_ms = 1000;
+    join(&rig, &a, &waiter);
+    assert_false(waiter.answered);
+    mill_group_forget_classic(&rig.env, rig.group);
+    assert_true(waiter.answered);
+    assert_int_equal(waiter.error, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+    assert_int_equal(rig.group->members_count, 0);
+    rig_close(&rig);
+}
+
 static void test_commit_by_state(void **state)
 {
     MILL_UNUSED(state);
@@ -533,6 +551,7 @@ int main(void)
         cmocka_unit_test(test_ids_given_count_as_memory),
         cmocka_unit_test(test_expiry_is_shared_out_over_turns),
         cmocka_unit_test(test_commit_by_state),
+        cmocka_unit_test(test_forgotten_group_answers_its_joins),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
