@@ -483,6 +483,9 @@ bool mill_consumer_apply(struct mill_consumer_env *env, struct mill_group *group
     case MILL_CONSUMER_RECORD_REGEX:
         return apply_regex(env, group, record);
     case MILL_CONSUMER_RECORD_EPOCH:
+        if (record->tombstone && !group->consumers) {
+            return true; /* a classic group now, whose generation is its own */
+        }
         if (record->tombstone) {
             mill_consumer_drop(env->group, group);
             group->generation = 0;

@@ -343,6 +343,22 @@ static void test_bad_requests_are_refused(void **state)
     rig_close(&rig);
 }
 
+/* A record of before the group became a classic one, replayed behind it. */
+static void test_tombstone_leaves_a_classic_group(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    const struct mill_consumer_record record = {.type = MILL_CONSUMER_RECORD_EPOCH,
+                                                .tombstone = true};
+    rig_open(&rig, 1);
+    rig.group->state = MILL_GROUP_STABLE;
+    rig.group->generation = 4;
+    assert_true(mill_consumer_apply(&rig.env, rig.group, &record));
+    assert_int_equal(rig.group->state, MILL_GROUP_STABLE);
+    assert_int_equal(rig.group->generation, 4);
+    rig_close(&rig);
+}
+
 static void test_size_and_memory_are_bounded(void **state)
 {
     MILL_UNUSED(state);
@@ -418,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_regular_expressions),
         cmocka_unit_test(test_commits_by_epoch),
         cmocka_unit_test(test_bad_requests_are_refused),
+        cmocka_unit_test(test_tombstone_leaves_a_classic_group),
         cmocka_unit_test(test_size_and_memory_are_bounded),
         cmocka_unit_test(test_records_are_kafkas),
     };
