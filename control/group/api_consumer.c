@@ -183,6 +183,9 @@ static void written(void *context, const struct mill_journal_result *result)
         plan_apply(groups, group, &write->plan);
     } else if (group) {
         timer_later(groups, group);
+        if (error == MILL_KERR_UNKNOWN_SERVER_ERROR) {
+            (void)mill_consumer_remove_fewer(group, &write->plan);
+        }
     }
     if (write->request && error == MILL_KERR_NONE) {
         beat_answer(groups, write->request, group, &write->plan);
@@ -195,7 +198,8 @@ static void written(void *context, const struct mill_journal_result *result)
     }
 }
 
-/* Sends a plan on its way; takes what is in it. ret: enum mill_kerr when it did not go. */
+/* Sends a plan on its way; takes what is in it. ret: enum mill_kerr when it did not go;
+ * UNKNOWN_SERVER_ERROR: it is too large. */
 static int16_t plan_write(struct mill_groups *groups, struct mill_group *group,
                           struct mill_admin_request *request, struct mill_consumer_plan *plan)
 {
@@ -422,7 +426,10 @@ void mill_consumers_time(struct mill_groups *groups, struct mill_group *group)
     } else if (error == MILL_KERR_NONE) {
         mill_consumer_timer(&groups->consumer, group);
     }
-    if (error != MILL_KERR_NONE) {
+    bool large = error == MILL_KERR_UNKNOWN_SERVER_ERROR;
+    if (large && mill_consumer_remove_fewer(group, &plan)) {
+        groups->env.calls->timer(groups, group, groups->env.now_ns);
+    } else if (error != MILL_KERR_NONE) {
         timer_later(groups, group);
     }
     mill_consumer_plan_free(&plan);

@@ -24,6 +24,7 @@
 enum {
     MILL_CONSUMER_NAMES_MAX = 10000,  /* topics that one member names */
     MILL_CONSUMER_OWNED_MAX = 200000, /* partitions that one heartbeat names */
+    MILL_CONSUMER_ID_BYTES_MAX = 249, /* of a member, or of an instance */
 };
 
 /* Epochs with a meaning, in requests. */
@@ -79,8 +80,9 @@ struct mill_consumer_group {
     uint32_t count;
     struct mill_consumer_regex *regexes;
     int32_t assignment_epoch;
-    int64_t hash;         /* of all topics subscribed to, as they were at its epoch */
-    uint64_t topics_seen; /* version of the topics that it was compared with */
+    int64_t hash;          /* of all topics subscribed to, as they were at its epoch */
+    uint64_t topics_seen;  /* version of the topics that it was compared with */
+    uint32_t removals_max; /* of one batch, as the log took them; 0: not known yet */
 };
 
 /* The topics there are. */
@@ -147,6 +149,8 @@ void mill_consumer_beat(struct mill_consumer_env *env, struct mill_group *group,
  * partitions is over. */
 void mill_consumer_time(struct mill_consumer_env *env, struct mill_group *group,
                         struct mill_consumer_plan *plan);
+/* The log does not take so many records as the plan has. ret: false: it cannot remove fewer. */
+bool mill_consumer_remove_fewer(struct mill_group *group, const struct mill_consumer_plan *plan);
 /* Tombstones of everything that an empty group has in the log but its offsets. */
 void mill_consumer_bury(struct mill_group *group, struct mill_consumer_plan *plan);
 /* The log has the plan's records, which were applied: what stands in no record follows. */

@@ -289,6 +289,14 @@ static const char *empty_field(const struct mill_consumer_beat *beat)
     return NULL;
 }
 
+static const char *long_field(const struct mill_consumer_beat *beat)
+{
+    if (beat->instance_id && strlen(beat->instance_id) > MILL_CONSUMER_ID_BYTES_MAX) {
+        return "InstanceId is too long.";
+    }
+    return strlen(beat->member_id) > MILL_CONSUMER_ID_BYTES_MAX ? "MemberId is too long." : NULL;
+}
+
 /* What is wrong with the request itself. ret: enum mill_kerr. */
 static int16_t beat_check(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
 {
@@ -302,6 +310,9 @@ static int16_t beat_check(struct mill_plan_work *work, const struct mill_consume
                     ? "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
                       "(re-)joining."
                     : NULL;
+    }
+    if (!wrong && beat->epoch == MILL_CONSUMER_JOINS) {
+        wrong = long_field(beat);
     }
     if (!wrong && beat->epoch == MILL_CONSUMER_LEAVES_AWHILE && !beat->instance_id) {
         wrong = "InstanceId can't be null.";
@@ -639,8 +650,9 @@ void mill_consumer_time(struct mill_consumer_env *env, struct mill_group *group,
                                   .consumers = group->consumers ? group->consumers : &nothing,
                                   .plan = plan,
                                   .removed = gone};
+    uint32_t most = work.consumers->removals_max > 0 ? work.consumers->removals_max : REMOVALS_MAX;
     for (const struct mill_consumer *member = work.consumers->first;
-         member && work.removed_count < REMOVALS_MAX; member = member->next) {
+         member && work.removed_count < most; member = member->next) {
         bool silent = member->expires_ns <= env->group->now_ns;
         bool clings = member->revoke_due_ns <= env->group->now_ns;
 #ifdef MILL_MUTANT_CONSUMER_CLINGS
@@ -653,6 +665,15 @@ void mill_consumer_time(struct mill_consumer_env *env, struct mill_group *group,
     bool good = work.removed_count == 0 || removal_make(&work);
     plan->expired = work.removed_count;
     plan_end(plan, good ? MILL_KERR_NONE : MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+}
+
+bool mill_consumer_remove_fewer(struct mill_group *group, const struct mill_consumer_plan *plan)
+{
+    if (!group->consumers || plan->expired < 2) {
+        return false;
+    }
+    group->consumers->removals_max = plan->expired / 2;
+    return true;
 }
 
 void mill_consumer_bury(struct mill_group *group, struct mill_consumer_plan *plan)

@@ -166,6 +166,13 @@ static int16_t answer_of(struct mill_admin_request *request)
     return key == MILL_API_KEY_JOIN_GROUP ? join.error_code : beat.error_code;
 }
 
+static void join(const char *member_id)
+{
+    struct mill_admin_request *request = beat_in(member_id, MILL_CONSUMER_JOINS, NULL);
+    let_end(MILL_JOURNAL_DONE);
+    assert_int_equal(answer_of(request), 0);
+}
+
 static const struct mill_group *group_now(void)
 {
     const struct mill_group *group = mill_groups_find(&groups, "group");
@@ -212,10 +219,50 @@ static void test_first_plan_keeps_classic_joins_out(void **state)
     teardown();
 }
 
+static void test_ids_are_bounded(void **state)
+{
+    MILL_UNUSED(state);
+    setup();
+    char id[MILL_CONSUMER_ID_BYTES_MAX + 2];
+    memset(id, 'i', sizeof(id));
+    id[MILL_CONSUMER_ID_BYTES_MAX + 1] = '\0';
+    assert_int_equal(answer_of(beat_in(id, MILL_CONSUMER_JOINS, NULL)), MILL_KERR_INVALID_REQUEST);
+    assert_int_equal(held.begun, 0);
+    id[MILL_CONSUMER_ID_BYTES_MAX] = '\0';
+    join(id);
+    teardown();
+}
+
+/* Tombstones of all that are silent do not fit into one batch. */
+static void test_removals_come_in_batches_that_fit(void **state)
+{
+    MILL_UNUSED(state);
+    setup();
+    uint32_t batches = 0;
+    for (uint32_t i = 0; i < 8; i++) {
+        char id[8];
+        snprintf(id, sizeof(id), "m%u", i);
+        join(id);
+    }
+    struct mill_group *group = mill_groups_find(&groups, "group");
+    held.records_max = 8; /* three of each member, and the epoch */
+    groups.env.now_ns += 3600 * MILL_NS_PER_S;
+    for (uint32_t tries = 0; tries < 10 && group->consumers->count > 0; tries++) {
+        mill_consumers_time(&groups, group);
+        batches += held.begun;
+        let_end(MILL_JOURNAL_DONE);
+    }
+    assert_int_equal(group->consumers->count, 0);
+    assert_int_equal(batches, 4);
+    teardown();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_plan_keeps_classic_joins_out),
+        cmocka_unit_test(test_ids_are_bounded),
+        cmocka_unit_test(test_removals_come_in_batches_that_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
