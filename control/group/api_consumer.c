@@ -317,9 +317,22 @@ static bool beat_read(struct mill_admin_request *request, struct mill_cursor *at
            (!ret->owned_told || owned_read(request, &in.topic_partitions, &ret->owned));
 }
 
-static void beat_queue(struct mill_groups *groups, struct mill_group *group,
+/* What a heartbeat that waits holds. */
+static uint64_t queued_bytes(const struct mill_admin_request *request)
+{
+    return sizeof(*request) + request->head.size_bytes;
+}
+
+/* ret: false no room for its frame. */
+static bool beat_queue(struct mill_groups *groups, struct mill_group *group,
                        struct mill_admin_request *request)
 {
+    if (groups->env.bytes + queued_bytes(request) > groups->env.bytes_max) {
+        groups->env.full++;
+        return false;
+    }
+    groups->env.bytes += queued_bytes(request);
+    mill_pool_clear(&request->pool); /* it is read again from its frame */
     request->next = NULL;
     *group->queued_last = request;
     group->queued_last = &request->next;
@@ -327,6 +340,19 @@ static void beat_queue(struct mill_groups *groups, struct mill_group *group,
         request->taken = true;
         groups->parked_count++;
     }
+    return true;
+}
+
+/* Takes the oldest one out. */
+static struct mill_admin_request *beat_unqueue(struct mill_groups *groups, struct mill_group *group)
+{
+    struct mill_admin_request *request = group->queued;
+    group->queued = request->next;
+    if (!group->queued) {
+        group->queued_last = &group->queued;
+    }
+    groups->env.bytes -= queued_bytes(request);
+    return request;
 }
 
 /* The group of a heartbeat; one that joins makes it. ret: enum mill_kerr. */
@@ -373,8 +399,9 @@ static bool beat_run(struct mill_groups *groups, struct mill_admin_request *requ
     mill_consumer_beat(&groups->consumer, group, &beat, &plan);
     bool waits = plan.records_count > 0 && group->write;
     bool writes = plan.records_count > 0 && !group->write;
-    if (waits) {
-        beat_queue(groups, group, request);
+    if (waits && !beat_queue(groups, group, request)) {
+        waits = false;
+        plan.error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     } else if (writes) {
         plan.error = plan_write(groups, group, request, &plan);
         writes = plan.error == MILL_KERR_NONE;
@@ -394,13 +421,8 @@ static void queue_run(struct mill_groups *groups, struct mill_group *group)
 {
     bool goes = true;
     while (goes && group->queued && !group->write) {
-        struct mill_admin_request *request = group->queued;
+        struct mill_admin_request *request = beat_unqueue(groups, group);
         struct mill_request_header header;
-        group->queued = request->next;
-        if (!group->queued) {
-            group->queued_last = &group->queued;
-        }
-        mill_pool_clear(&request->pool);
         struct mill_cursor at =
             mill_cursor_over(&request->frame_buf, request->frame, request->head.size_bytes);
         goes = mill_request_header_decode(&at, &header) == 0 && beat_run(groups, request, &at);
@@ -438,11 +460,8 @@ void mill_consumers_time(struct mill_groups *groups, struct mill_group *group)
 void mill_consumers_release(struct mill_groups *groups, struct mill_group *group, int16_t error)
 {
     while (group->queued) {
-        struct mill_admin_request *request = group->queued;
-        group->queued = request->next;
-        beat_refuse(groups, request, error);
+        beat_refuse(groups, beat_unqueue(groups, group), error);
     }
-    group->queued_last = &group->queued;
 }
 
 /* --- describe ----------------------------------------------------------------------------------

@@ -257,12 +257,35 @@ static void test_removals_come_in_batches_that_fit(void **state)
     teardown();
 }
 
+static void test_frames_that_wait_count_as_memory(void **state)
+{
+    MILL_UNUSED(state);
+    setup();
+    struct mill_admin_request *first = beat_in("a", MILL_CONSUMER_JOINS, NULL);
+    uint64_t before = groups.env.bytes;
+    struct mill_admin_request *waits = beat_in("b", MILL_CONSUMER_JOINS, long_text);
+    assert_false(waits->ready);
+    assert_true(groups.env.bytes >= before + LONG_BYTES);
+    groups.env.bytes_max = groups.env.bytes + LONG_BYTES / 2;
+    uint64_t full = groups.env.full;
+    struct mill_admin_request *many = beat_in("c", MILL_CONSUMER_JOINS, long_text);
+    assert_int_equal(answer_of(many), MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+    assert_int_equal(groups.env.full, full + 1);
+    groups.env.bytes_max = UINT64_MAX;
+    let_end(MILL_JOURNAL_DONE);
+    assert_int_equal(answer_of(first), 0);
+    assert_int_equal(answer_of(waits), 0);
+    assert_int_equal(groups.parked_count, 0);
+    teardown(); /* nothing of them is counted any more */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_plan_keeps_classic_joins_out),
         cmocka_unit_test(test_ids_are_bounded),
         cmocka_unit_test(test_removals_come_in_batches_that_fit),
+        cmocka_unit_test(test_frames_that_wait_count_as_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
