@@ -252,7 +252,12 @@ static int16_t member_look(struct mill_plan_work *work, const struct mill_consum
         return refuse(work, MILL_KERR_UNKNOWN_MEMBER_ID,
                       mill_pool_text(pool, "Instance id %s is unknown.", beat->instance_id));
     }
-    if (!work->old || strcmp(work->old->id, beat->member_id) == 0) {
+    struct mill_consumer *same = mill_consumer_find(work->group, beat->member_id);
+    if (!work->old) {
+        work->old = same; /* a member that takes a name, or another one */
+        return MILL_KERR_NONE;
+    }
+    if (work->old == same) {
         return MILL_KERR_NONE;
     }
     if (!joins) {
@@ -262,7 +267,7 @@ static int16_t member_look(struct mill_plan_work *work, const struct mill_consum
                                      "%s.",
                                      beat->member_id, beat->instance_id, work->old->id));
     }
-    if (work->old->epoch != MILL_CONSUMER_LEAVES_AWHILE) {
+    if (work->old->epoch != MILL_CONSUMER_LEAVES_AWHILE || same) {
         return refuse(work, MILL_KERR_UNRELEASED_INSTANCE_ID,
                       mill_pool_text(pool,
                                      "Static member %s with instance id %s cannot join the group "

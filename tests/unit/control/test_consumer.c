@@ -343,6 +343,36 @@ static void test_bad_requests_are_refused(void **state)
     rig_close(&rig);
 }
 
+/* A dynamic member comes again with a name of its own. */
+static void test_one_id_is_one_member(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    static struct client a;
+    a = (struct client){.id = "a", .topic = "logs"};
+    static struct client b;
+    b = (struct client){.id = "b", .instance = "one", .topic = "logs"};
+    rig_open(&rig, 1);
+    rig_topic(&rig, 0, "logs", 4);
+    rig_join(&rig, &a);
+    a.instance = "two";
+    a.topic2 = "later"; /* another subscription: shared out once more */
+    rig_join(&rig, &a);
+    assert_int_equal(a.error, 0);
+    assert_int_equal(a.owned_count, 4);
+    assert_int_equal(rig.group->consumers->count, 1);
+    assert_int_equal(rig.group->consumers->first->target.count, 4);
+    assert_string_equal(rig.group->consumers->first->instance_id, "two");
+    /* Nor does it get the name of another one that is away, beside its own. */
+    rig_join(&rig, &b);
+    rig_beat(&rig, &b, MILL_CONSUMER_LEAVES_AWHILE, false, false);
+    assert_int_equal(b.error, 0);
+    a.instance = "one";
+    rig_join(&rig, &a);
+    assert_int_equal(a.error, MILL_KERR_UNRELEASED_INSTANCE_ID);
+    rig_close(&rig);
+}
+
 /* A record of before the group became a classic one, replayed behind it. */
 static void test_tombstone_leaves_a_classic_group(void **state)
 {
@@ -434,6 +464,7 @@ int main(void)
         cmocka_unit_test(test_regular_expressions),
         cmocka_unit_test(test_commits_by_epoch),
         cmocka_unit_test(test_bad_requests_are_refused),
+        cmocka_unit_test(test_one_id_is_one_member),
         cmocka_unit_test(test_tombstone_leaves_a_classic_group),
         cmocka_unit_test(test_size_and_memory_are_bounded),
         cmocka_unit_test(test_records_are_kafkas),
