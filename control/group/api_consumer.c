@@ -396,8 +396,12 @@ static bool beat_run(struct mill_groups *groups, struct mill_admin_request *requ
         beat_refuse(groups, request, error);
         return true;
     }
-    mill_consumer_beat(&groups->consumer, group, &beat, &plan);
-    bool waits = plan.records_count > 0 && group->write;
+    /* One that is being removed must not be told that it is a member. */
+    bool waits = group->write && group->write->plan.removes;
+    if (!waits) {
+        mill_consumer_beat(&groups->consumer, group, &beat, &plan);
+        waits = plan.records_count > 0 && group->write;
+    }
     bool writes = plan.records_count > 0 && !group->write;
     if (waits && !beat_queue(groups, group, request)) {
         waits = false;

@@ -132,7 +132,8 @@ struct mill_consumer_plan {
     uint32_t records_room;
     bool no_memory;
     bool rebalances;  /* the group's epoch rises */
-    uint32_t expired; /* members that it removes */
+    bool removes;     /* a member, or lets one leave for a while */
+    uint32_t expired; /* members that it removes because of time */
     uint64_t topics_seen;
     int16_t error;       /* enum mill_kerr: nothing is written */
     const char *message; /* NULL none */

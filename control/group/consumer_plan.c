@@ -23,6 +23,7 @@ static void put_removal(struct mill_plan_work *work, const struct mill_consumer 
     mill_plan_put_tombstone(work->plan, work->group, MILL_CONSUMER_RECORD_CURRENT, member->id);
     mill_plan_put_tombstone(work->plan, work->group, MILL_CONSUMER_RECORD_TARGET, member->id);
     mill_plan_put_tombstone(work->plan, work->group, MILL_CONSUMER_RECORD_MEMBER, member->id);
+    work->plan->removes = true;
 }
 
 static void put_epoch(struct mill_plan_work *work)
@@ -585,6 +586,7 @@ static bool leave_awhile(struct mill_plan_work *work)
     next->revoking = (struct mill_parts){0};
     work->plan->topics_seen = work->consumers->topics_seen;
     put_current(work, next);
+    work->plan->removes = true;
     return true;
 }
 

@@ -279,6 +279,32 @@ static void test_frames_that_wait_count_as_memory(void **state)
     teardown(); /* nothing of them is counted any more */
 }
 
+/* One that is being removed is not told that it is a member. */
+static void test_heartbeats_wait_for_removals(void **state)
+{
+    MILL_UNUSED(state);
+    setup();
+    join("a");
+    struct mill_admin_request *leaves = beat_in("a", MILL_CONSUMER_LEAVES, NULL);
+    struct mill_admin_request *late = beat_in("a", 1, NULL);
+    assert_false(late->ready);
+    let_end(MILL_JOURNAL_DONE);
+    assert_int_equal(answer_of(leaves), 0);
+    assert_int_equal(answer_of(late), MILL_KERR_UNKNOWN_MEMBER_ID);
+    join("b");
+    int32_t epoch = group_now()->generation;
+    groups.env.now_ns += 3600 * MILL_NS_PER_S;
+    mill_consumers_time(&groups, mill_groups_find(&groups, "group"));
+    assert_int_equal(held.begun, 1);
+    late = beat_in("b", epoch, NULL);
+    assert_false(late->ready);
+    let_end(MILL_JOURNAL_REFUSED); /* it stays after all */
+    assert_int_equal(answer_of(late), 0);
+    mill_consumers_time(&groups, mill_groups_find(&groups, "group"));
+    assert_int_equal(held.begun, 0); /* and was heard of */
+    teardown();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_ids_are_bounded),
         cmocka_unit_test(test_removals_come_in_batches_that_fit),
         cmocka_unit_test(test_frames_that_wait_count_as_memory),
+        cmocka_unit_test(test_heartbeats_wait_for_removals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
