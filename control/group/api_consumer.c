@@ -313,7 +313,8 @@ static bool beat_read(struct mill_admin_request *request, struct mill_cursor *at
         mill_uuid_format(&uuid, id);
         ret->member_id = mill_pool_text(&request->pool, "%s", id);
     }
-    return ret->member_id &&
+    /* What is missing must not be taken for none. */
+    return !request->memory_short && ret->member_id &&
            (!ret->owned_told || owned_read(request, &in.topic_partitions, &ret->owned));
 }
 

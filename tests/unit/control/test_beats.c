@@ -305,6 +305,20 @@ static void test_heartbeats_wait_for_removals(void **state)
     teardown();
 }
 
+/* A rack that there was no memory for is not none. */
+static void test_short_memory_closes(void **state)
+{
+    MILL_UNUSED(state);
+    setup();
+    pool_bytes = LONG_BYTES - 1;
+    struct mill_admin_request *request = beat_in("a", MILL_CONSUMER_JOINS, long_text);
+    assert_true(request->ready);
+    assert_int_equal(request->outcome, MILL_OUTCOME_CLOSE);
+    assert_int_equal(held.begun, 0);
+    mill_admin_free(request);
+    teardown();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +327,7 @@ int main(void)
         cmocka_unit_test(test_removals_come_in_batches_that_fit),
         cmocka_unit_test(test_frames_that_wait_count_as_memory),
         cmocka_unit_test(test_heartbeats_wait_for_removals),
+        cmocka_unit_test(test_short_memory_closes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
