@@ -28,6 +28,7 @@ TABLE = (
     ("net-leak-loan", "tests/faults/slow_readers.py"),
     ("store-lose-takeup", "tests/faults/kill_data.py"),
     ("control-name-any-length", "tests/faults/frames.py"),
+    ("core-forgets-all", "tests/faults/frames.py"),
     ("log-skip-crc", "tests/faults/batches.py"),
     ("log-keys-unseen", "tests/faults/batches.py"),
     ("store-repack-unsummed", "tests/faults/batches.py"),

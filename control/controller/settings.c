@@ -152,6 +152,11 @@ void mill_settings_resolve(const struct mill_settings *settings, struct mill_top
         mill_settings_text(settings, topic, MILL_TOPIC_KEY_MESSAGE_TIMESTAMP_TYPE);
     const char *codec = mill_settings_text(settings, topic, MILL_TOPIC_KEY_COMPRESSION_TYPE);
 #define NUMBER(id) number(settings, topic, MILL_TOPIC_KEY_##id)
+    /* What control wrote there, it reads again, as it wrote it. */
+    bool internal = mill_topic_is_internal(topic->record->name, topic->record->name_length);
+#ifdef MILL_MUTANT_CONTROL_INTERNAL_PACKED
+    internal = false;
+#endif
     topic->record->settings = (struct mill_topic_settings){
         .max_message_bytes = (int32_t)NUMBER(MAX_MESSAGE_BYTES),
         .min_insync_replicas = (int32_t)NUMBER(MIN_INSYNC_REPLICAS),
@@ -174,7 +179,7 @@ void mill_settings_resolve(const struct mill_settings *settings, struct mill_top
         .append_time = time_type && strcmp(time_type, "LogAppendTime") == 0,
         .compact = policy && strstr(policy, "compact") != NULL,
         .delete_old = policy && strstr(policy, "delete") != NULL,
-        .compression = codec ? codec_of(codec) : 255,
+        .compression = codec && !internal ? codec_of(codec) : 255,
     };
 #undef NUMBER
 }

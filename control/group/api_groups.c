@@ -15,6 +15,7 @@
 enum {
     KEY_GROUP = 0,
     KEY_TRANSACTION = 1,
+    FILTER_TEXTS = 16, /* more than there are states and types */
 };
 
 /* --- find --------------------------------------------------------------------------------------
@@ -225,9 +226,18 @@ static int encode_list(struct mill_writer *to, int16_t version, const void *mess
     return mill_list_groups_response_encode(to, version, message);
 }
 
-/* True when text is in the filter, letters of either case; an empty filter lets everything in. */
-static bool filter_has(const struct mill_admin_request *request, const struct mill_warray *filter,
-                       const char *text)
+/* Words of a client, each looked through once: groups have few texts, which are constants. */
+struct filter {
+    struct mill_warray words;
+    uint32_t count;
+    struct {
+        const char *text;
+        bool has;
+    } known[FILTER_TEXTS];
+};
+
+static bool filter_look(const struct mill_admin_request *request, const struct mill_warray *filter,
+                        const char *text)
 {
     struct mill_warray array = *filter;
     struct mill_wstr word;
@@ -245,6 +255,23 @@ static bool filter_has(const struct mill_admin_request *request, const struct mi
     return false;
 }
 
+/* True when text is in the filter, letters of either case; an empty filter lets everything in. */
+static bool filter_has(const struct mill_admin_request *request, struct filter *filter,
+                       const char *text)
+{
+    for (uint32_t i = 0; i < filter->count; i++) {
+        if (filter->known[i].text == text) {
+            return filter->known[i].has;
+        }
+    }
+    bool has = filter_look(request, &filter->words, text);
+    if (filter->count < FILTER_TEXTS) {
+        filter->known[filter->count].text = text;
+        filter->known[filter->count++].has = has;
+    }
+    return has;
+}
+
 void mill_list_groups(struct mill_groups *groups, struct mill_admin_request *request,
                       struct mill_cursor *at)
 {
@@ -256,6 +283,8 @@ void mill_list_groups(struct mill_groups *groups, struct mill_admin_request *req
         mill_admin_close(request);
         return;
     }
+    struct filter types = {.words = in.types_filter};
+    struct filter states = {.words = in.states_filter};
     /* The pool's bound follows the request's size; this list follows ours. */
     fill.found = malloc(MILL_MAX(groups->groups_count, 1u) * sizeof(fill.found[0]));
     if (!fill.found) {
@@ -266,8 +295,8 @@ void mill_list_groups(struct mill_groups *groups, struct mill_admin_request *req
         for (const struct mill_group *group = groups->shards.items[i].first;
              group && groups->shards.items[i].state == MILL_SHARD_READY;
              group = group->shard_next) {
-            if (filter_has(request, &in.types_filter, mill_group_type_name(group)) &&
-                filter_has(request, &in.states_filter, mill_group_state_text(group))) {
+            if (filter_has(request, &types, mill_group_type_name(group)) &&
+                filter_has(request, &states, mill_group_state_text(group))) {
                 fill.found[count++] = group;
             }
         }

@@ -489,6 +489,7 @@ static bool load_txn_offset(struct mill_groups *groups, int32_t shard, int64_t p
     if (offset) {
         mill_txn_offsets_add(groups, shard, producer_id, offset);
     }
+    groups->shards.memory_short = !offset;
     return offset != NULL;
 }
 

@@ -414,16 +414,6 @@ static bool take_single(struct adding *adding, struct mill_add_partitions_to_txn
     return true;
 }
 
-/* Whether each partition belongs to the transaction: the first that does not speaks for all. */
-static int16_t verify(const struct added_txn *txn, const struct mill_txn_partition *partitions)
-{
-    int16_t error = MILL_KERR_NONE;
-    for (uint32_t i = 0; i < txn->partitions_count && error == MILL_KERR_NONE; i++) {
-        error = mill_txns_verify(txn->all->request->txns, txn->id, &txn->holder, &partitions[i]);
-    }
-    return error;
-}
-
 static void begin_txn(struct added_txn *txn)
 {
     struct adding *adding = txn->all;
@@ -442,7 +432,9 @@ static void begin_txn(struct added_txn *txn)
               partitions ? MILL_KERR_OPERATION_NOT_ATTEMPTED : MILL_KERR_COORDINATOR_NOT_AVAILABLE,
               NULL);
     } else if (txn->verify_only) {
-        added(txn, verify(txn, partitions), NULL);
+        added(txn,
+              mill_txns_verify(adding->request->txns, txn->id, &txn->holder, partitions, count),
+              NULL);
     } else if (count == 0) {
         added(txn, MILL_KERR_NONE, NULL);
     } else {

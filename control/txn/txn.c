@@ -22,10 +22,10 @@ static uint64_t txn_bytes(const struct mill_txn *txn)
     return sizeof(*txn) + strlen(txn->id) + 1 + set_bytes(txn->now.partitions);
 }
 
-struct mill_txn *mill_txn_new(struct mill_txn_env *env, const char *id)
+struct mill_txn *mill_txn_new(struct mill_txn_env *env, const char *id, bool loading)
 {
     size_t id_bytes = strlen(id) + 1;
-    if (env->bytes + sizeof(struct mill_txn) + id_bytes > env->bytes_max) {
+    if (!loading && env->bytes + sizeof(struct mill_txn) + id_bytes > env->bytes_max) {
         env->full++;
         return NULL;
     }

@@ -87,8 +87,9 @@ struct mill_txn_holder {
     int16_t producer_epoch;
 };
 
-/* ret: NULL out of memory, or at the bound (counted). A new id is empty and has no producer id. */
-struct mill_txn *mill_txn_new(struct mill_txn_env *env, const char *id);
+/* loading: the log has it, so that no bound may keep it out. ret: NULL out of memory, or at the
+ * bound (counted). A new id is empty and has no producer id. */
+struct mill_txn *mill_txn_new(struct mill_txn_env *env, const char *id, bool loading);
 /* NULL is fine. */
 void mill_txn_free(struct mill_txn_env *env, struct mill_txn *txn);
 

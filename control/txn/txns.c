@@ -48,13 +48,13 @@ struct mill_txn *mill_txns_find(const struct mill_txns *txns, const char *id)
 }
 
 /* Finds or makes. ret: NULL at the limit (counted), or no memory. */
-static struct mill_txn *txn_make(struct mill_txns *txns, const char *id)
+static struct mill_txn *txn_make(struct mill_txns *txns, const char *id, bool loading)
 {
     struct mill_txn *txn = mill_txns_find(txns, id);
     if (txn) {
         return txn;
     }
-    txn = mill_txn_new(&txns->env, id);
+    txn = mill_txn_new(&txns->env, id, loading);
     if (!txn) {
         return NULL;
     }
@@ -252,7 +252,9 @@ static bool load_record(void *context, int32_t shard, bool again, const struct m
     struct mill_txn_record read;
     MILL_UNUSED(again);
     MILL_UNUSED(at);
-    if (mill_txn_record_read(record, pool, &read) < 0) {
+    int r = mill_txn_record_read(record, pool, &read);
+    if (r < 0) {
+        txns->shards.memory_short = r == -ENOMEM && pool->used_bytes < pool->limit_bytes / 2;
         return false;
     }
     if (!read.id) {
@@ -269,13 +271,12 @@ static bool load_record(void *context, int32_t shard, bool again, const struct m
     if (dead) {
         return true;
     }
-    if (mill_txn_set_join(NULL, read.partitions, read.partitions_count, &read.values.partitions) <
-        0) {
-        return false;
-    }
-    txn = txn_make(txns, read.id);
+    /* What stood in the log was told: without it, what was decided would be decided anew. */
+    r = mill_txn_set_join(NULL, read.partitions, read.partitions_count, &read.values.partitions);
+    txn = r == 0 ? txn_make(txns, read.id, true) : NULL;
     if (!txn) {
-        free(read.values.partitions);
+        free(r == 0 ? read.values.partitions : NULL);
+        txns->shards.memory_short = r == 0 || r == -ENOMEM;
         return false;
     }
     mill_txn_marks_drop(txns, txn); /* they begin anew with what is there at the end */
@@ -320,7 +321,7 @@ void mill_txns_init(struct mill_txns *txns, const char *id, int32_t timeout_ms,
 {
     struct mill_txn_values next;
     int16_t error = mill_shards_locate(&txns->shards, id);
-    struct mill_txn *txn = error == MILL_KERR_NONE ? txn_make(txns, id) : NULL;
+    struct mill_txn *txn = error == MILL_KERR_NONE ? txn_make(txns, id, false) : NULL;
     if (!txn) {
         done(context, error ? error : (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE, NULL);
         return;
@@ -386,14 +387,17 @@ void mill_txns_end(struct mill_txns *txns, const char *id, const struct mill_txn
 
 int16_t mill_txns_verify(const struct mill_txns *txns, const char *id,
                          const struct mill_txn_holder *holder,
-                         const struct mill_txn_partition *partition)
+                         const struct mill_txn_partition *partitions, uint32_t count)
 {
     int16_t error = mill_shards_locate(&txns->shards, id);
     const struct mill_txn *txn = error == MILL_KERR_NONE ? mill_txns_find(txns, id) : NULL;
     if (!txn) {
         return error ? error : (int16_t)MILL_KERR_INVALID_PRODUCER_ID_MAPPING;
     }
-    return mill_txn_verify(txn, holder, partition);
+    for (uint32_t i = 0; i < count && error == MILL_KERR_NONE; i++) {
+        error = mill_txn_verify(txn, holder, &partitions[i]);
+    }
+    return error;
 }
 
 /* --- the turn ----------------------------------------------------------------------------------

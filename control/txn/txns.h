@@ -88,10 +88,11 @@ void mill_txns_add(struct mill_txns *txns, const char *id, const struct mill_txn
                    mill_txns_done done, void *context);
 void mill_txns_end(struct mill_txns *txns, const char *id, const struct mill_txn_holder *holder,
                    bool commit, mill_txns_done done, void *context);
-/* ret: enum mill_kerr. */
+/* Whether each partition belongs to the transaction: the first that does not speaks for all.
+ * ret: enum mill_kerr. */
 int16_t mill_txns_verify(const struct mill_txns *txns, const char *id,
                          const struct mill_txn_holder *holder,
-                         const struct mill_txn_partition *partition);
+                         const struct mill_txn_partition *partitions, uint32_t count);
 
 /* ret: NULL unknown. */
 struct mill_txn *mill_txns_find(const struct mill_txns *txns, const char *id);

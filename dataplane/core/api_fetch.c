@@ -31,6 +31,24 @@ static uint32_t partitions_count(const struct mill_fetch_request *message, int16
     return count;
 }
 
+/* Whether a request names more than one turn may look at, asked for or forgotten. */
+static bool is_too_much(const struct mill_fetch_request *message, int16_t version)
+{
+#ifdef MILL_MUTANT_CORE_FORGETS_ALL
+    return false;
+#endif
+    uint64_t count = partitions_count(message, version);
+    struct mill_warray topics = message->forgotten_topics_data;
+    struct mill_fetch_request_forgotten_topics_data topic;
+    uint64_t forgotten = 0;
+    while (mill_fetch_request_forgotten_topics_data_next(&topics, version, &topic)) {
+        forgotten += (uint64_t)MILL_MAX(topic.partitions.count, 0);
+    }
+    count = MILL_MAX(count, (uint64_t)MILL_MAX(message->topics.count, 0));
+    forgotten = MILL_MAX(forgotten, (uint64_t)MILL_MAX(message->forgotten_topics_data.count, 0));
+    return count > MILL_REQUEST_OPS_MAX || forgotten > MILL_REQUEST_OPS_MAX;
+}
+
 /* Share of the request's references for each of its partitions. */
 static uint8_t refs_share(const struct mill_request *request)
 {
@@ -163,6 +181,11 @@ void mill_fetch_begin(struct mill_core *core, struct mill_request *request)
     struct mill_cursor at = request->body;
     if (mill_fetch_request_decode(&at, version, &message) < 0) {
         core->words.bad_frames++;
+        mill_conn_abort(core, request->conn);
+        return;
+    }
+    if (is_too_much(&message, version)) {
+        core->words.requests_full++;
         mill_conn_abort(core, request->conn);
         return;
     }

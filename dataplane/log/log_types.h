@@ -107,6 +107,7 @@ struct log_producers {
     uint32_t oldest;
     uint32_t newest;
     uint32_t sweep;
+    uint32_t granted; /* entries that only a grant keeps */
     uint64_t key[2];
 };
 

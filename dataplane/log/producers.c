@@ -87,6 +87,16 @@ static bool is_held(const struct log_producer *entry)
     return entry->txn != MILL_LOG_NONE || entry->granted >= 0;
 }
 
+/* What keeps the entry: the epoch that was let in, -1 none, and its open transaction. */
+static void hold_set(struct log_producers *producers, struct log_producer *entry, int16_t granted,
+                     uint32_t txn)
+{
+    producers->granted -= entry->granted >= 0 && entry->txn == MILL_LOG_NONE ? 1 : 0;
+    producers->granted += granted >= 0 && txn == MILL_LOG_NONE ? 1 : 0;
+    entry->granted = granted;
+    entry->txn = txn;
+}
+
 static void age_remove(struct log_producers *producers, struct log_producer *entry)
 {
     if (entry->older == MILL_LOG_NONE) {
@@ -135,6 +145,7 @@ static void forget(struct mill_log *log, struct log_producer *entry)
     if (entry->mine_next != MILL_LOG_NONE) {
         producers->entries[entry->mine_next].mine_prev = entry->mine_prev;
     }
+    hold_set(producers, entry, -1, MILL_LOG_NONE);
     entry->producer_id = -1;
     entry->hash_next = producers->free_head;
     producers->free_head = number;
@@ -302,7 +313,8 @@ static void txn_open(struct mill_partition *partition, struct log_producer *entr
     if (!is_held(entry)) {
         age_remove(&partition->log->producers, entry);
     }
-    entry->txn = mill_log_txn_begin(partition, entry->producer_id, first_offset, stream_pos);
+    hold_set(&partition->log->producers, entry, entry->granted,
+             mill_log_txn_begin(partition, entry->producer_id, first_offset, stream_pos));
 }
 
 void mill_log_producer_note(struct mill_partition *partition, const struct mill_batch *batch,
@@ -337,15 +349,21 @@ enum mill_kerr mill_log_grant(struct mill_partition *partition, int64_t producer
     if (mill_log_append_refuses(partition, &check)) {
         return MILL_KERR_KAFKA_STORAGE_ERROR;
     }
-    entry = entry ? entry : make(partition, producer_id);
-    if (!entry) {
+    /* Grants without a batch cost a client nothing: they must not push out who does write. */
+    struct log_producers *producers = &partition->log->producers;
+    bool room = (entry && is_held(entry)) || producers->granted < producers->length / 4;
+#ifdef MILL_MUTANT_LOG_GRANTS_UNBOUNDED
+    room = true;
+#endif
+    entry = entry || !room ? entry : make(partition, producer_id);
+    if (!entry || !room) {
         partition->log->stats.transactions_full++;
         return MILL_KERR_KAFKA_STORAGE_ERROR;
     }
     if (!is_held(entry)) {
-        age_remove(&partition->log->producers, entry);
+        age_remove(producers, entry);
     }
-    entry->granted = producer_epoch;
+    hold_set(producers, entry, producer_epoch, entry->txn);
     return MILL_KERR_NONE;
 }
 
@@ -378,12 +396,14 @@ void mill_log_marker_note(struct mill_partition *partition, const struct mill_ba
     bool held = is_held(entry);
 #ifndef MILL_MUTANT_LOG_GRANT_OUTLIVES_MARKER
     /* Whoever comes now was let in for a transaction that is over. */
-    entry->granted = entry->granted <= batch->producer_epoch ? (int16_t)-1 : entry->granted;
+    if (entry->granted <= batch->producer_epoch) {
+        hold_set(&partition->log->producers, entry, -1, entry->txn);
+    }
 #endif
     if (entry->txn != MILL_LOG_NONE) {
         mill_log_txn_end(partition, entry->txn, batch->base_offset,
                          marker->type == MILL_MARKER_ABORT);
-        entry->txn = MILL_LOG_NONE;
+        hold_set(&partition->log->producers, entry, entry->granted, MILL_LOG_NONE);
     }
     if (held && !is_held(entry)) {
         age_newest(&partition->log->producers, entry);
@@ -417,7 +437,7 @@ bool mill_log_producer_restore(struct mill_partition *partition,
         if (!is_held(entry)) {
             age_remove(&partition->log->producers, entry);
         }
-        entry->txn = TXN_AWAITED;
+        hold_set(&partition->log->producers, entry, entry->granted, TXN_AWAITED);
     }
 #endif
     return true;

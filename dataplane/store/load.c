@@ -592,6 +592,21 @@ static int64_t txns_check(struct mill_store *store, const struct store_partition
     return first;
 }
 
+/* Whether the segment around an offset has a .txnindex. */
+static bool has_txns(const struct found *found, int64_t offset)
+{
+    int64_t base = -1;
+    for (uint32_t i = 0; i < found->bases.count && found->bases.values[i] <= offset; i++) {
+        base = found->bases.values[i];
+    }
+    for (uint32_t i = 0; i < found->txns.count; i++) {
+        if (found->txns.values[i] == base) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Notes the newest snapshot that holds nothing beyond the recovery point. ret: 0, -errno. */
 static int producers_believe(struct mill_store *store, struct store_partition *partition,
                              const struct found *found, struct belief *belief)
@@ -603,6 +618,9 @@ static int producers_believe(struct mill_store *store, struct store_partition *p
         bool usable = belief->txns_whole == INT64_MAX
                           ? offset <= belief->recovery_point
                           : offset <= walked_from(found, belief) && is_base(found, offset);
+        /* Only .log was synced since the last clean end: a .txnindex that grew may hold anything.
+         */
+        usable = usable && (belief->clean || is_base(found, offset) || !has_txns(found, offset));
 #ifdef MILL_MUTANT_STORE_TXN_ANY_SNAPSHOT
         usable = offset <= belief->recovery_point;
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* After a kill: where in a last segment the walk may begin. What lies below the recovery point was
+/* After a kill: where in a last segment the walk may begin. The log below the recovery point was
  * synced, and a snapshot vouches for its producers; so the walk begins at the last index entry
- * below both, if the indexes up to there are as appending made them. Else it begins at the
- * segment's start, and they are made anew. The store's thread only. */
+ * below both, if the indexes up to there, which were not synced, are as appending made them. Else
+ * it begins at the segment's start, and they are made anew. The store's thread only. */
 #include "dataplane/store/store_types.h"
 
 #include <string.h>
@@ -114,6 +114,28 @@ static int times_take(struct mill_store *store, struct store_partition *partitio
     return r < 0 ? r : 1;
 }
 
+/* Offset of the last time entry of those that rise: neither index was synced, and what one lost the
+ * other may have. ret: 0, -errno. */
+static int times_end(struct mill_store *store, struct store_partition *partition,
+                     struct store_segment *segment, int64_t *ret_offset)
+{
+    struct entries entries;
+    const uint8_t *entry = NULL;
+    int64_t time = INT64_MIN;
+    *ret_offset = segment->base_offset - 1;
+    int r = entries_open(&entries, store, partition, segment, STORE_FILE_TIMEINDEX);
+    r = r < 0 ? r : entries_next(&entries, &entry);
+    for (; r == 1; r = entries_next(&entries, &entry)) {
+        int64_t offset = segment->base_offset + mill_load_be32(entry + 8);
+        if ((int64_t)mill_load_be64(entry) <= time || offset <= *ret_offset) {
+            break;
+        }
+        time = (int64_t)mill_load_be64(entry);
+        *ret_offset = offset;
+    }
+    return MILL_MIN(r, 0);
+}
+
 static int header_read(struct mill_store *store, int file, uint64_t pos_bytes, uint64_t end_bytes,
                        struct mill_batch *ret_batch)
 {
@@ -136,7 +158,12 @@ int mill_store_resume(struct mill_store *store, struct store_partition *partitio
     struct mill_batch first;
     struct mill_batch batch;
     int64_t last = 0;
-    int r = index_take(store, partition, segment, offset, &to, &last);
+    int64_t timed = 0;
+    int r = times_end(store, partition, segment, &timed);
+#ifdef MILL_MUTANT_STORE_RESUME_UNTIMED
+    timed = INT64_MAX - 1;
+#endif
+    r = r < 0 ? r : index_take(store, partition, segment, MILL_MIN(offset, timed + 1), &to, &last);
     r = r < 1 ? r : times_take(store, partition, segment, last, &to);
     int file = r < 1 ? 0 : mill_store_file(store, partition, segment, STORE_FILE_LOG);
     int64_t size = r < 1 || file < 0 ? file : calls->size(calls->context, file);

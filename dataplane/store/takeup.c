@@ -387,7 +387,9 @@ static int written_note(struct takeup *takeup, const struct home *home, int64_t 
     return 0;
 }
 
-static struct store_partition *partition_make(const struct takeup *takeup, const struct home *home)
+/* mark: of what it had in files, NULL none. */
+static struct store_partition *partition_make(const struct takeup *takeup, const struct home *home,
+                                              const struct mill_partition_mark *mark)
 {
     struct store_partition *partition = calloc(1, sizeof(*partition));
     if (!partition || mill_store_names_take(takeup->dirs, partition, home->name) < 0) {
@@ -404,6 +406,8 @@ static struct store_partition *partition_make(const struct takeup *takeup, const
                                    .segment_index_bytes = 10 << 20,
                                    .compact = true}; /* Kafka's defaults: a topic's own come with
                                                         its opening; gaps are judged then */
+    /* Had it files, it is not begun anew without them. */
+    partition->settings.made = mark && atomic_load(&mark->written_offset) > 0;
     snprintf(partition->path, partition->path_bytes, "%s/%s", takeup->dirs->dirs[home->dir].path,
              home->name);
     return partition;
@@ -443,7 +447,7 @@ static int group_write(struct takeup *takeup, const uint32_t *extents, uint32_t 
     if (is_written(takeup, extents, count, mark, &written)) {
         return written_note(takeup, home, written);
     }
-    struct store_partition *partition = partition_make(takeup, home);
+    struct store_partition *partition = partition_make(takeup, home, mark);
     if (!partition) {
         return mill_fail(takeup->report, -ENOMEM, "no memory for the take-up");
     }

@@ -13,6 +13,7 @@ from lib.wire import API_VERSIONS, FETCH, METADATA, PRODUCE, Client, batch, text
 
 GROWTH_FACTOR = 4
 NAMES = 50000
+FORGOTTEN = 20000
 LENGTHS = (0, 249, 250, 1000, 32767)
 SERVED_FROM = {PRODUCE: 3}  # lower ones are advertised for old clients only
 SAMPLES = os.path.join(TOP, "build/tests/unit/protocol/sample_frames")
@@ -78,7 +79,10 @@ def huge_counts(broker, address, topic):
               (METADATA, 4, struct.pack(">i", 2**31 - 1)),
               (METADATA, 9, b"\0" + b"\xff\xff\xff\xff\x07"),
               (METADATA, 9, b"\xff\xff\xff\xff\xff\x01"),
-              (FETCH, 4, struct.pack(">iiiibi", -1, 0, 1, 1 << 20, 0, 2**31 - 1))]
+              (FETCH, 4, struct.pack(">iiiibi", -1, 0, 1, 1 << 20, 0, 2**31 - 1)),
+              # Whole, but more than one turn may look at: partitions that a session is to forget.
+              (FETCH, 7, struct.pack(">iiiibiiii", -1, 0, 1, 1 << 20, 0, 0, 0, 0, 1) + text(topic)
+               + struct.pack(">i", FORGOTTEN) + bytes(4 * FORGOTTEN))]
     for key, version, body in bodies:
         body = struct.pack(">hhi", key, version, 7) + text("frames") + body
         assert outcome(address, struct.pack(">i", len(body)) + body, shut=False) == b"", (key, body)

@@ -114,6 +114,26 @@ static void test_alter_whole_set(void **state)
     fake_close(&f);
 }
 
+/* What control writes into its own topics it reads again: nobody may have it stored otherwise. */
+static void test_alter_internal_topic_keeps_the_codec(void **state)
+{
+    (void)state;
+    struct fake f;
+    fake_open(&f, NULL, 0);
+    static const char *const names[] = {"__consumer_offsets", "__transaction_state"};
+    for (size_t i = 0; i < MILL_COUNT_OF(names); i++) {
+        assert_int_equal(create_one(&f, names[i]), 0);
+        assert_int_equal(alter_one(&f, names[i], "compression.type", 0, "zstd"), 0);
+        assert_int_equal(settings_of(&f, names[i])->compression, 255);
+    }
+    assert_int_equal(create_one(&f, "here"), 0);
+    assert_int_equal(alter_one(&f, "here", "compression.type", 0, "zstd"), 0);
+    assert_int_equal(settings_of(&f, "here")->compression, 4);
+    restart(&f, 0);
+    assert_int_equal(settings_of(&f, names[0])->compression, 255);
+    fake_close(&f);
+}
+
 /* A store that is full: refused, and nothing is changed, not even in the map. */
 static void test_alter_store_full_changes_nothing(void **state)
 {
@@ -168,6 +188,7 @@ int main(void)
         cmocka_unit_test(test_alter_incremental_operations),
         cmocka_unit_test(test_alter_faults_refused),
         cmocka_unit_test(test_alter_whole_set),
+        cmocka_unit_test(test_alter_internal_topic_keeps_the_codec),
         cmocka_unit_test(test_alter_store_full_changes_nothing),
         cmocka_unit_test(test_set_configs_unknown_topic_refused),
     };

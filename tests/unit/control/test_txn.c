@@ -52,7 +52,7 @@ static void rig_open(struct rig *rig)
                                 .bytes_max = 64 << 20,
                                 .now_ms = 1}};
     rig->env.context = rig;
-    rig->txn = mill_txn_new(&rig->env, "id");
+    rig->txn = mill_txn_new(&rig->env, "id", false);
     assert_non_null(rig->txn);
 }
 
@@ -326,7 +326,10 @@ static void test_memory_is_bounded(void **state)
     rig.env.bytes_max = rig.env.bytes + 300;
     assert_int_equal(add(&rig, 1000, 0, topic, 0), MILL_KERR_NONE);
     assert_int_equal(add(&rig, 1000, 0, topic, 1), MILL_KERR_COORDINATOR_NOT_AVAILABLE);
-    assert_null(mill_txn_new(&rig.env, "another"));
+    assert_null(mill_txn_new(&rig.env, "another", false));
+    struct mill_txn *loaded = mill_txn_new(&rig.env, "another", true); /* the log has it */
+    assert_non_null(loaded);
+    mill_txn_free(&rig.env, loaded);
     assert_int_equal(rig.env.full, 2);
     assert_int_equal(rig.txn->now.partitions->count, 1);
     assert_int_equal(end(&rig, 1000, 0, true), MILL_KERR_NONE); /* an end is never refused */
@@ -664,7 +667,7 @@ static void model_reload(struct model *model)
     struct raw raw;
     mill_txn_free(&rig->env, rig->txn);
     assert_int_equal(rig->env.bytes, 0);
-    rig->txn = mill_txn_new(&rig->env, "id");
+    rig->txn = mill_txn_new(&rig->env, "id", false);
     assert_non_null(rig->txn);
     if (model->value_bytes > 0) {
         assert_int_equal(mill_txn_record_read(raw_record(&raw, key_by_hand, sizeof(key_by_hand),

@@ -5,6 +5,7 @@
 #include "tests/unit/test.h"
 
 #include <errno.h>
+#include <fcntl.h>
 
 #include "tests/unit/log/txn_maker.h"
 
@@ -115,6 +116,56 @@ static void test_grant_is_not_forgotten(void **state)
 }
 
 /* Until the coordinator has told all, nobody is refused for good. */
+/* They cost a client nothing: a quarter of the table, and the others are not pushed out by them. */
+static void test_grants_are_bounded(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    uint32_t most = f.limits.producers_max / 4;
+    for (uint32_t i = 0; i < most; i++) {
+        assert_int_equal(mill_log_grant(p, 1000 + i, 0), 0);
+    }
+    assert_int_equal(mill_log_grant(p, 5000, 0), MILL_KERR_KAFKA_STORAGE_ERROR);
+    assert_int_equal(mill_log_grant(p, 1000, 1), 0); /* one that has it already */
+    teardown();
+}
+
+/* After a clean end the file of aborted transactions grew; the power cut left its name and size,
+ * and zeroes: nothing of it is believed, what the log has is told. */
+static void test_zeroed_index_of_aborted_is_made_anew(void **state)
+{
+    MILL_UNUSED(state);
+    enum { EARLIER = 5, LATER = 4, ENTRY_BYTES = 34 };
+    struct mill_log_settings settings = fixture_settings();
+    struct mill_partition *p = setup();
+    for (int32_t i = 0; i < EARLIER + LATER; i++) {
+        if (i == EARLIER) {
+            fixture_close(&f, true);
+            fixture_open(&f);
+            p = fixture_partition(&f, 0, &settings);
+        }
+        assert_int_equal(write_txn(p, 9 + i, 0, true).error, 0);
+        assert_int_equal(txn_end(&f, p, 9 + i, 0, false, 1).error, 0);
+    }
+    fixture_settle(&f);
+    fixture_close(&f, false);
+    char path[200];
+    static const uint8_t zeroes[LATER * ENTRY_BYTES];
+    snprintf(path, sizeof(path), "%s/topic-a-0/00000000000000000000.txnindex", f.logs);
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(file >= 0);
+    assert_int_equal(pwrite(file, zeroes, sizeof(zeroes), EARLIER * ENTRY_BYTES), sizeof(zeroes));
+    close(file);
+    fixture_open(&f);
+    p = fixture_partition(&f, 0, &settings);
+    read_all(p, 0);
+    assert_int_equal(seen.aborted_count, EARLIER + LATER);
+    for (int32_t i = 0; i < EARLIER + LATER; i++) {
+        assert_int_equal(seen.aborted[i][0], 9 + i);
+    }
+    teardown();
+}
+
 static void test_late_grants_are_waited_for(void **state)
 {
     MILL_UNUSED(state);
@@ -558,6 +609,8 @@ int main(void)
         cmocka_unit_test(test_append_needs_a_verified_transaction),
         cmocka_unit_test(test_grant_ends_with_the_marker),
         cmocka_unit_test(test_grant_is_not_forgotten),
+        cmocka_unit_test(test_grants_are_bounded),
+        cmocka_unit_test(test_zeroed_index_of_aborted_is_made_anew),
         cmocka_unit_test(test_late_grants_are_waited_for),
         cmocka_unit_test(test_append_without_id_or_producer_is_refused),
         cmocka_unit_test(test_marker_is_laid_out_as_kafkas),

@@ -25,6 +25,8 @@ static struct disk_model *disk;
 static struct maker *m;
 static const char folder[] = "/disk/logs/topic-a-0";
 
+static int late_batch = -1; /* of make_log: above all others, which are equal */
+
 static struct mill_log_settings small_segments(void)
 {
     struct mill_log_settings settings = fixture_settings();
@@ -54,7 +56,7 @@ static int64_t make_log(uint64_t seed)
     struct mill_partition *partition = open_partition();
     for (int i = 0; i < BATCHES; i++) {
         m->value_bytes = 100 + mill_random_below(&random, 1500);
-        m->timestamp = 1700000000000 + i;
+        m->timestamp = 1700000000000 + (late_batch < 0 ? i : i == late_batch ? 1000000 : 0);
         maker_build(m, 1);
         maker_must(&f, partition, m);
         m->sequence++;
@@ -186,6 +188,46 @@ enum { LITTLE_BYTES = 24 << 10 };
 
 /* Killed with everything in the files, or with batches that only the extents have: either way the
  * last segment is read, and once. */
+/* Neither index is synced as it grows: what the one for times lost is read again from the log,
+ * though the other one has its batches. */
+static void test_times_that_were_lost_are_found_again(void **state)
+{
+    MILL_UNUSED(state);
+    enum { LATE = 380, LATE_MS = 1000000 };
+    late_batch = LATE;
+    int64_t end = make_log(5);
+    late_batch = -1;
+    fixture_close(&f, true);
+    fixture_open(&f);
+    struct mill_partition *partition = open_partition();
+    m->sequence = (int32_t)end;
+    m->timestamp = 1700000000000;
+    maker_build(m, 1);
+    maker_must(&f, partition, m);
+    fixture_settle(&f);
+    fixture_close(&f, false);
+    char path[200];
+    snprintf(path, sizeof(path), "%s/%020lld.timeindex", folder, (long long)last_base());
+    const struct mill_file_calls *calls = disk_model_calls(disk);
+    int file = calls->open(disk, path, MILL_FILE_WRITE);
+    assert_int_equal(calls->truncate(disk, file, STORE_TIME_ENTRY_BYTES), 0);
+    assert_int_equal(calls->close(disk, file), 0);
+    reopen();
+    partition = open_partition();
+    bool fired = false;
+    struct mill_log_watch watch = {.user = &fired};
+    struct mill_time_result found;
+    int r = mill_log_find_time(partition, 1700000000000 + LATE_MS, false, &watch, &found);
+    for (uint32_t i = 0; r != 0 && i < 20; i++) {
+        fixture_settle(&f);
+        r = mill_log_find_time(partition, 1700000000000 + LATE_MS, false, &watch, &found);
+    }
+    assert_int_equal(r, 0);
+    assert_int_equal(found.offset, LATE);
+    fixture_close(&f, true);
+    drop_log();
+}
+
 static void test_start_after_a_kill_walks_the_last_segment(void **state)
 {
     MILL_UNUSED(state);
@@ -767,6 +809,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_clean_start_reads_no_log),
+        cmocka_unit_test(test_times_that_were_lost_are_found_again),
         cmocka_unit_test(test_start_after_a_kill_walks_the_last_segment),
         cmocka_unit_test(test_start_after_a_kill_walks_what_came_since_a_clean_end),
         cmocka_unit_test(test_takeup_leaves_what_is_written_to_the_opening),

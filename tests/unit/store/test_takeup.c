@@ -220,6 +220,27 @@ static void test_takeup_without_files_is_told(void **state)
     reopen_expecting("store.take-up.no-files", 0);
 }
 
+/* The folder is there, its segments are not, and no checkpoint knows of them yet: not begun anew.
+ */
+static void test_takeup_of_lost_segments_makes_none(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *partition;
+    char path[200];
+    leave_behind(&partition);
+    fixture_close(&f, false);
+    shell("rm logs/topic-a-0/0000*");
+    shell("rm -f logs/*-checkpoint");
+    fixture_open(&f);
+    assert_true(fixture_was_said(&f, "store.lost"));
+    assert_int_equal(f.takeup.batches_written, 0);
+    snprintf(path, sizeof(path), "%s/topic-a-0/00000000000000000000.log", f.logs);
+    assert_int_equal(access(path, F_OK), -1);
+    fixture_close(&f, true);
+    fixture_free(&f);
+    free(m);
+}
+
 static void test_takeup_stops_at_a_damaged_batch(void **state)
 {
     MILL_UNUSED(state);
@@ -353,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_takeup_of_another_run_is_refused),
         cmocka_unit_test(test_takeup_of_an_older_copy_is_refused),
         cmocka_unit_test(test_takeup_without_files_is_told),
+        cmocka_unit_test(test_takeup_of_lost_segments_makes_none),
         cmocka_unit_test(test_takeup_stops_at_a_damaged_batch),
         cmocka_unit_test(test_takeup_on_a_full_disk_serves_and_writes_later),
         cmocka_unit_test(test_takeup_that_cannot_write_keeps_the_arena),
