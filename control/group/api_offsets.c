@@ -501,7 +501,8 @@ static int16_t txn_verify(const struct change *change, const char *transactional
     const struct mill_txn_holder holder = {change->producer.id, change->producer.epoch};
     const struct mill_txn_partition partition = {
         MILL_OFFSETS_TOPIC, mill_shard_of(change->group_id, groups->shards.count)};
-    int16_t error = mill_txns_verify(change->request->txns, transactional_id, &holder, &partition, 1);
+    int16_t error =
+        mill_txns_verify(change->request->txns, transactional_id, &holder, &partition, 1);
     return error == MILL_KERR_PRODUCER_FENCED ? (int16_t)MILL_KERR_INVALID_PRODUCER_EPOCH : error;
 }
 

@@ -6,6 +6,7 @@ import subprocess
 import threading
 
 from lib import lab, oracle
+from lib.broker import wait
 
 PINGS = 100
 SERVICE_BYTES = 64 << 20
@@ -58,6 +59,11 @@ def move(broker, listener):
     return int(count), digest == sent
 
 
+def taken_in(broker):
+    port = broker.status()["ports"][0]
+    return port["rx_packets"] == port["steer_redirected"]
+
+
 def check(broker, listener):
     broker.millrace("topic", "create", "coexist", "-p", "2")
     load = oracle.Load(broker, "coexist", [listener, listener])
@@ -79,6 +85,7 @@ def check(broker, listener):
     # Kafka went on meanwhile, by our own TCP, and the kernel's packets were not ours.
     assert after["rx_packets"] > before["rx_packets"] + 100, (before, after)
     assert after["steer_passed"] > before["steer_passed"] + PINGS, (before, after)
-    assert after["rx_packets"] == after["steer_redirected"], after
+    # What was redirected arrived, all of it; under load some is on its way.
+    wait("redirected frames are missing", lambda: taken_in(broker), 10)
     print(f"{listener}: {PINGS} pings without loss, {count >> 20} MiB by a service of the kernel, {total} records "
           f"meanwhile")

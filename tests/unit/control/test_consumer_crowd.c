@@ -253,7 +253,7 @@ struct case_of {
     uint32_t topics_count;
     struct mill_assign_member members[ASSIGN_MEMBERS];
     struct mill_assign_topic subscribed[ASSIGN_MEMBERS][ASSIGN_TOPICS];
-    char ids[ASSIGN_MEMBERS][8];
+    char ids[ASSIGN_MEMBERS][12];
     uint32_t count;
 };
 
