@@ -80,7 +80,7 @@ def huge_counts(broker, address, topic):
               (METADATA, 9, b"\0" + b"\xff\xff\xff\xff\x07"),
               (METADATA, 9, b"\xff\xff\xff\xff\xff\x01"),
               (FETCH, 4, struct.pack(">iiiibi", -1, 0, 1, 1 << 20, 0, 2**31 - 1)),
-              # Whole, but more than one turn may look at: partitions that a session is to forget.
+              # Whole, but more partitions than one turn may look at, to be forgotten.
               (FETCH, 7, struct.pack(">iiiibiiii", -1, 0, 1, 1 << 20, 0, 0, 0, 0, 1) + text(topic)
                + struct.pack(">i", FORGOTTEN) + bytes(4 * FORGOTTEN))]
     for key, version, body in bodies:
