@@ -408,11 +408,11 @@ static int64_t fetch(struct world *world, struct person *person, int32_t partiti
 {
     struct mill_offset_fetch_response answer = {.error_code = MILL_KERR_NOT_COORDINATOR};
     struct mill_offset_fetch_response_topics one;
+    struct mill_buf buf; /* of the answer */
     struct mill_offset_fetch_response_topics_partitions part;
     for (uint32_t i = 0; i < 200 && answer.error_code != MILL_KERR_NONE; i++) {
         uint8_t body[BODY_BYTES];
         struct mill_writer to;
-        struct mill_buf buf;
         struct mill_offset_fetch_request message;
         mill_offset_fetch_request_defaults(&message);
         person->partition = partition;
