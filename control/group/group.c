@@ -3,20 +3,16 @@
  * KIP-345 (static members), KIP-394 (member id required), KIP-559 (protocol names), KIP-814
  * (skipped assignment). */
 #include "control/group/group.h"
+#include "control/group/group.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "control/group/consumer.h"
+#include "control/group/group_steps.h"
 #include "control/group/member.h"
 #include "protocol/errors.h"
-
-enum {
-    PENDING_MAX = 10000, /* ids of one group that nobody joined with yet: each call looks at all */
-};
-
-static const uint64_t new_member_ns = 300 * MILL_NS_PER_S;
 
 /* --- memory ------------------------------------------------------------------------------------
  */
@@ -36,27 +32,12 @@ struct mill_group *mill_group_new(const char *id)
     return group;
 }
 
-static uint64_t pending_bytes(const char *member_id)
-{
-    return sizeof(struct mill_group_pending) + strlen(member_id) + 1;
-}
-
-static void pending_drop(struct mill_group_env *env, struct mill_group *group,
-                         struct mill_group_pending **at)
-{
-    struct mill_group_pending *pending = *at;
-    *at = pending->next;
-    group->pending_count--;
-    env->bytes -= pending_bytes(pending->id);
-    free(pending);
-}
-
 void mill_group_free(struct mill_group_env *env, struct mill_group *group)
 {
     mill_group_clear_members(env, group);
     mill_consumer_drop(env, group);
     while (group->pending) {
-        pending_drop(env, group, &group->pending);
+        mill_group_pending_drop(env, group, &group->pending);
     }
     free(group->protocol_type);
     free(group->protocol);
@@ -71,494 +52,6 @@ const char *mill_group_state_name(enum mill_group_state state)
     static const char *const names[MILL_GROUP_STATE_COUNT] = {
         "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"};
     return names[state];
-}
-
-static struct mill_group_pending **find_pending(struct mill_group *group, const char *member_id)
-{
-    struct mill_group_pending **at = &group->pending;
-    while (*at && strcmp((*at)->id, member_id) != 0) {
-        at = &(*at)->next;
-    }
-    return at;
-}
-
-/* --- time --------------------------------------------------------------------------------------
- */
-
-static void timer_look(struct mill_group_env *env, struct mill_group *group)
-{
-    uint64_t at = MILL_MIN(group->join_due_ns, group->sync_due_ns);
-    for (const struct mill_group_member *member = group->members; member; member = member->next) {
-        at = MILL_MIN(at, member->expires_ns);
-    }
-    for (const struct mill_group_pending *pending = group->pending; pending;
-         pending = pending->next) {
-        at = MILL_MIN(at, pending->expires_ns);
-    }
-    env->calls->timer(env->context, group, at);
-}
-
-static uint64_t ms_later(const struct mill_group_env *env, int64_t ms)
-{
-    return env->now_ns + (uint64_t)MILL_MAX(ms, (int64_t)0) * MILL_NS_PER_MS;
-}
-
-/* Something came from the member. The timer stays where it is when it is earlier: it looks again.
- */
-static void timeout_renew(struct mill_group_env *env, struct mill_group_member *member)
-{
-    member->expires_ns = ms_later(env, member->session_timeout_ms);
-}
-
-static int64_t rebalance_timeout_ms(const struct mill_group *group)
-{
-    int64_t most = 0;
-    for (const struct mill_group_member *member = group->members; member; member = member->next) {
-        most = MILL_MAX(most, (int64_t)member->rebalance_timeout_ms);
-    }
-    return most;
-}
-
-static void state_set(struct mill_group_env *env, struct mill_group *group,
-                      enum mill_group_state state)
-{
-    group->state = state;
-    group->state_ms = env->now_ms;
-}
-
-/* --- answers -----------------------------------------------------------------------------------
- */
-
-static void join_refuse(struct mill_group_env *env, void *waiter, const char *member_id,
-                        int16_t error)
-{
-    struct mill_group_join_answer answer = {.error = error, .member_id = member_id};
-    env->calls->joined(waiter, &answer);
-}
-
-static void join_answer(struct mill_group_env *env, struct mill_group *group,
-                        struct mill_group_member *member, void *waiter)
-{
-    struct mill_group_join_answer answer = {
-        .member_id = member->id,
-        .group = group,
-        .members = member == group->leader,
-    };
-    env->calls->joined(waiter, &answer);
-}
-
-/* Ends a parked join. */
-static void join_end(struct mill_group_env *env, struct mill_group *group,
-                     struct mill_group_member *member, int16_t error)
-{
-    void *waiter = member->join;
-    if (!waiter) {
-        return;
-    }
-    member->join = NULL;
-    group->joined_count--;
-    if (error != MILL_KERR_NONE) {
-        join_refuse(env, waiter, member->id, error);
-    } else {
-        join_answer(env, group, member, waiter);
-    }
-    timeout_renew(env, member);
-}
-
-static void sync_end(struct mill_group_env *env, struct mill_group *group,
-                     struct mill_group_member *member, int16_t error)
-{
-    void *waiter = member->sync;
-    if (!waiter) {
-        return;
-    }
-    member->sync = NULL;
-    bool good = error == MILL_KERR_NONE;
-    env->calls->synced(waiter, error, good ? group : NULL, good ? member : NULL);
-    timeout_renew(env, member);
-}
-
-static void join_park(struct mill_group_env *env, struct mill_group *group,
-                      struct mill_group_member *member, void *waiter)
-{
-    /* A client that lost its connection asks again: the first question has nobody to hear. */
-    join_end(env, group, member, MILL_KERR_REBALANCE_IN_PROGRESS);
-    member->join = waiter;
-    group->joined_count++;
-    member->expires_ns = member->is_new ? env->now_ns + new_member_ns : MILL_NEVER;
-}
-
-/* --- rebalance ---------------------------------------------------------------------------------
- */
-
-static void complete_join(struct mill_group_env *env, struct mill_group *group);
-
-static bool all_joined(const struct mill_group *group)
-{
-    return group->joined_count == group->members_count && group->pending_count == 0;
-}
-
-static void try_complete(struct mill_group_env *env, struct mill_group *group)
-{
-    if (group->state == MILL_GROUP_PREPARING && !group->delaying && all_joined(group)) {
-        complete_join(env, group);
-    }
-}
-
-static void syncs_reset(struct mill_group_env *env, struct mill_group *group, int16_t error)
-{
-    for (struct mill_group_member *member = group->members; member; member = member->next) {
-        mill_member_unassign(env, member);
-        member->sync_missing = false;
-        sync_end(env, group, member, error);
-    }
-    group->sync_due_ns = MILL_NEVER;
-}
-
-/* Begins a rebalance: everybody has to join again. */
-static void prepare(struct mill_group_env *env, struct mill_group *group)
-{
-    if (group->state == MILL_GROUP_COMPLETING) {
-        syncs_reset(env, group, MILL_KERR_REBALANCE_IN_PROGRESS);
-    }
-    bool first = group->state == MILL_GROUP_EMPTY && env->initial_delay_ms > 0;
-    int64_t timeout_ms = rebalance_timeout_ms(group);
-    group->sync_due_ns = MILL_NEVER;
-    group->delaying = first;
-    group->member_added = false;
-    if (first) {
-        int64_t delay_ms = MILL_MIN(env->initial_delay_ms, MILL_MAX(timeout_ms, (int64_t)0));
-        group->delay_left_ns = (uint64_t)(timeout_ms - delay_ms) * MILL_NS_PER_MS;
-        group->join_due_ns = ms_later(env, delay_ms);
-    } else {
-        group->join_due_ns = ms_later(env, timeout_ms);
-    }
-    state_set(env, group, MILL_GROUP_PREPARING);
-}
-
-static void maybe_prepare(struct mill_group_env *env, struct mill_group *group)
-{
-    if (group->state == MILL_GROUP_STABLE || group->state == MILL_GROUP_COMPLETING ||
-        group->state == MILL_GROUP_EMPTY) {
-        prepare(env, group);
-    }
-    try_complete(env, group);
-}
-
-static void member_remove(struct mill_group_env *env, struct mill_group *group,
-                          struct mill_group_member *member)
-{
-    join_end(env, group, member, MILL_KERR_UNKNOWN_MEMBER_ID);
-    sync_end(env, group, member, MILL_KERR_UNKNOWN_MEMBER_ID);
-    mill_member_unlink(group, member);
-    mill_member_free(env, member);
-}
-
-/* A member is gone: what that means for the others. */
-static void after_removal(struct mill_group_env *env, struct mill_group *group)
-{
-    if (group->state == MILL_GROUP_STABLE || group->state == MILL_GROUP_COMPLETING) {
-        prepare(env, group);
-    }
-    try_complete(env, group);
-}
-
-/* The leader is kept while it joined; else the first who did leads. ret: false nobody did. */
-static bool leader_elect(struct mill_group *group)
-{
-    if (group->leader && group->leader->join) {
-        return true;
-    }
-    for (struct mill_group_member *member = group->members; member; member = member->next) {
-        if (member->join) {
-            group->leader = member;
-            return true;
-        }
-    }
-    return false;
-}
-
-static void drop_absent(struct mill_group_env *env, struct mill_group *group)
-{
-    struct mill_group_member *next = NULL;
-    for (struct mill_group_member *member = group->members; member; member = next) {
-        next = member->next;
-#ifdef MILL_MUTANT_GROUP_KEEP_ABSENT
-        continue;
-#endif
-        if (!member->join && !member->instance_id) {
-            member_remove(env, group, member);
-        }
-    }
-}
-
-static void become_empty(struct mill_group_env *env, struct mill_group *group)
-{
-    free(group->protocol);
-    group->protocol = NULL;
-    group->leader = NULL;
-    state_set(env, group, MILL_GROUP_EMPTY);
-    (void)env->calls->store(env->context, group, MILL_GROUP_STORE_EMPTY, NULL, false);
-}
-
-static void complete_join(struct mill_group_env *env, struct mill_group *group)
-{
-    group->delaying = false;
-    drop_absent(env, group);
-    if (!leader_elect(group) && group->members_count > 0) {
-        /* Only static members are left and none came back: their time-outs decide. */
-        group->join_due_ns = ms_later(env, rebalance_timeout_ms(group));
-        return;
-    }
-    group->join_due_ns = MILL_NEVER;
-    group->generation = group->generation == INT32_MAX ? 1 : group->generation + 1;
-    env->rebalances++;
-    if (group->members_count == 0) {
-        become_empty(env, group);
-        return;
-    }
-    const char *elected = mill_group_elect_protocol(group);
-    if (!elected || mill_group_set_text(&group->protocol, elected) < 0) {
-        mill_group_release(env, group, MILL_KERR_INCONSISTENT_GROUP_PROTOCOL);
-        group->join_due_ns = ms_later(env, rebalance_timeout_ms(group));
-        return;
-    }
-    state_set(env, group, MILL_GROUP_COMPLETING);
-    for (struct mill_group_member *member = group->members; member; member = member->next) {
-        mill_member_unassign(env, member);
-        member->sync_missing = true;
-        member->is_new = false;
-        join_end(env, group, member, MILL_KERR_NONE);
-    }
-    group->sync_due_ns = ms_later(env, rebalance_timeout_ms(group));
-}
-
-/* --- join --------------------------------------------------------------------------------------
- */
-
-/* Whether the group takes one more; a member of it always fits. */
-static bool has_room(const struct mill_group_env *env, const struct mill_group *group,
-                     const struct mill_group_member *member)
-{
-    if (group->state == MILL_GROUP_PREPARING) {
-        return (member && member->join) || group->joined_count < env->size_max;
-    }
-    return member || group->members_count < env->size_max;
-}
-
-static void member_join_new(struct mill_group_env *env, struct mill_group *group,
-                            const char *member_id, const struct mill_group_join *join)
-{
-    if ((group->state == MILL_GROUP_EMPTY || group->members_count == 0) &&
-        mill_group_set_text(&group->protocol_type, join->protocol_type) < 0) {
-        join_refuse(env, join->waiter, member_id, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
-        return;
-    }
-    struct mill_group_member *member = mill_member_add(env, group, member_id, join);
-    if (!member) {
-        join_refuse(env, join->waiter, member_id, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
-        return;
-    }
-    member->is_new = true;
-    join_park(env, group, member, join->waiter);
-    if (group->state == MILL_GROUP_PREPARING && group->delaying) {
-        group->member_added = true;
-    }
-    maybe_prepare(env, group);
-}
-
-static void member_rejoin(struct mill_group_env *env, struct mill_group *group,
-                          struct mill_group_member *member, const struct mill_group_join *join)
-{
-    if (!mill_member_update(env, member, join)) {
-        join_refuse(env, join->waiter, member->id, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
-        return;
-    }
-    join_park(env, group, member, join->waiter);
-    maybe_prepare(env, group);
-}
-
-/* An id that a dynamic member is told to join with. */
-static void pending_add(struct mill_group_env *env, struct mill_group *group,
-                        const struct mill_group_join *join, const char *member_id)
-{
-    uint64_t size = pending_bytes(member_id);
-    struct mill_group_pending *pending = NULL;
-    if ((int64_t)group->pending_count < env->size_max && group->pending_count < PENDING_MAX &&
-        env->bytes + size <= env->bytes_max) {
-        pending = calloc(1, size);
-    }
-    if (!pending) {
-        env->full++;
-        join_refuse(env, join->waiter, "", MILL_KERR_COORDINATOR_NOT_AVAILABLE);
-        return;
-    }
-    env->bytes += size;
-    memcpy(pending->id, member_id, strlen(member_id) + 1);
-    pending->expires_ns = ms_later(env, join->session_timeout_ms);
-    pending->next = group->pending;
-    group->pending = pending;
-    group->pending_count++;
-    join_refuse(env, join->waiter, member_id, MILL_KERR_MEMBER_ID_REQUIRED);
-}
-
-/* A static member that came back under its name: it gets a new id at once, and the old one is
- * fenced. Without a change of the protocol a stable group stays stable. */
-static void static_replace(struct mill_group_env *env, struct mill_group *group,
-                           struct mill_group_member *member, char *fresh,
-                           const struct mill_group_join *join)
-{
-    join_end(env, group, member, MILL_KERR_FENCED_INSTANCE_ID);
-    sync_end(env, group, member, MILL_KERR_FENCED_INSTANCE_ID);
-    if (!mill_member_update(env, member, join)) {
-        join_refuse(env, join->waiter, "", MILL_KERR_COORDINATOR_NOT_AVAILABLE);
-        free(fresh);
-        return;
-    }
-    env->bytes = env->bytes - strlen(member->id) + strlen(fresh);
-    free(member->id);
-    member->id = fresh;
-    timeout_renew(env, member);
-    if (group->state != MILL_GROUP_STABLE) {
-        join_park(env, group, member, join->waiter);
-        maybe_prepare(env, group);
-        return;
-    }
-    const char *elected = mill_group_elect_protocol(group);
-    if (!elected || !group->protocol || strcmp(elected, group->protocol) != 0) {
-        join_park(env, group, member, join->waiter);
-        maybe_prepare(env, group);
-        return;
-    }
-    member->join =
-        join->waiter; /* until the record is in the log; it does not take part in a join */
-    group->joined_count++;
-    int16_t error = env->calls->store(env->context, group, MILL_GROUP_STORE_STATIC, member,
-                                      join->skip_supported);
-    if (error != MILL_KERR_NONE) {
-        join_end(env, group, member, error);
-    }
-}
-
-void mill_group_replaced(struct mill_group_env *env, struct mill_group *group,
-                         const char *member_id, int32_t generation, bool skip, int16_t error)
-{
-    struct mill_group_member *member = mill_group_find(group, member_id);
-    if (!member || !member->join || group->state != MILL_GROUP_STABLE ||
-        group->generation != generation) {
-        return; /* a rebalance answers it */
-    }
-    if (error != MILL_KERR_NONE) {
-        join_end(env, group, member, error);
-        return;
-    }
-    void *waiter = member->join;
-    bool leads = member == group->leader;
-    struct mill_group_join_answer answer = {
-        .member_id = member->id,
-        .group = group,
-        .members = leads && skip,
-        .skip_assignment = leads && skip,
-        /* Without the flag it would assign anew, although nothing changed: it is told that another
-         * one leads. */
-        .leader = leads && !skip ? "" : NULL,
-    };
-    member->join = NULL;
-    group->joined_count--;
-    env->calls->joined(waiter, &answer);
-    timeout_renew(env, member);
-    timer_look(env, group);
-}
-
-static void join_unknown(struct mill_group_env *env, struct mill_group *group,
-                         const struct mill_group_join *join)
-{
-    struct mill_group_member *known = mill_group_find_static(group, join->instance_id);
-    if (!has_room(env, group, known)) {
-        env->full++;
-        join_refuse(env, join->waiter, "", MILL_KERR_GROUP_MAX_SIZE_REACHED);
-        return;
-    }
-    char *fresh = mill_member_id_make(env, join->instance_id ? join->instance_id : join->client_id);
-    if (!fresh) {
-        join_refuse(env, join->waiter, "", MILL_KERR_COORDINATOR_NOT_AVAILABLE);
-        return;
-    }
-    if (known) {
-        static_replace(env, group, known, fresh, join);
-        return;
-    }
-    if (!join->instance_id && join->id_required) {
-        pending_add(env, group, join, fresh);
-    } else {
-        member_join_new(env, group, fresh, join);
-    }
-    free(fresh);
-}
-
-/* A member that has an id. */
-static void join_known(struct mill_group_env *env, struct mill_group *group,
-                       const struct mill_group_join *join)
-{
-    struct mill_group_pending **pending = find_pending(group, join->member_id);
-    struct mill_group_member *member = mill_group_find(group, join->member_id);
-    const struct mill_group_member *owner = mill_group_find_static(group, join->instance_id);
-    if (*pending && !join->instance_id) {
-        if (!has_room(env, group, NULL)) {
-            env->full++;
-            join_refuse(env, join->waiter, "", MILL_KERR_GROUP_MAX_SIZE_REACHED);
-            return;
-        }
-        pending_drop(env, group, pending);
-        member_join_new(env, group, join->member_id, join);
-        return;
-    }
-    if (owner && owner != member) {
-        join_refuse(env, join->waiter, join->member_id, MILL_KERR_FENCED_INSTANCE_ID);
-        return;
-    }
-    if (!member || (join->instance_id && !owner) || group->state == MILL_GROUP_EMPTY) {
-        join_refuse(env, join->waiter, join->member_id, MILL_KERR_UNKNOWN_MEMBER_ID);
-        return;
-    }
-    if (!has_room(env, group, member)) {
-        env->full++;
-        join_refuse(env, join->waiter, join->member_id, MILL_KERR_GROUP_MAX_SIZE_REACHED);
-        member_remove(env, group, member);
-        after_removal(env, group);
-        return;
-    }
-    bool same = mill_member_same_protocols(member, join);
-    bool settled = (group->state == MILL_GROUP_COMPLETING && same) ||
-                   (group->state == MILL_GROUP_STABLE && same && member != group->leader);
-    if (settled) {
-        timeout_renew(env, member);
-        join_answer(env, group, member, join->waiter);
-        return;
-    }
-    member_rejoin(env, group, member, join);
-}
-
-void mill_group_join(struct mill_group_env *env, struct mill_group *group,
-                     const struct mill_group_join *join)
-{
-    int16_t error = MILL_KERR_NONE;
-    if (join->session_timeout_ms < env->session_timeout_min_ms ||
-        join->session_timeout_ms > env->session_timeout_max_ms) {
-        error = MILL_KERR_INVALID_SESSION_TIMEOUT;
-    } else if (group->state == MILL_GROUP_DEAD) {
-        error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
-    } else if (!mill_group_protocols_fit(group, join)) {
-        error = MILL_KERR_INCONSISTENT_GROUP_PROTOCOL;
-    }
-    if (error != MILL_KERR_NONE) {
-        join_refuse(env, join->waiter, join->member_id, error);
-    } else if (join->member_id[0] == '\0') {
-        join_unknown(env, group, join);
-    } else {
-        join_known(env, group, join);
-    }
-    timer_look(env, group);
 }
 
 /* --- sync --------------------------------------------------------------------------------------
@@ -594,23 +87,23 @@ void mill_group_synced(struct mill_group_env *env, struct mill_group *group, int
         return; /* a new rebalance has answered everybody */
     }
     if (error != MILL_KERR_NONE) {
-        syncs_reset(env, group, error);
-        prepare(env, group);
-        timer_look(env, group);
+        mill_group_syncs_reset(env, group, error);
+        mill_group_prepare(env, group);
+        mill_group_timer_look(env, group);
         return;
     }
-    state_set(env, group, MILL_GROUP_STABLE);
+    mill_group_state_set(env, group, MILL_GROUP_STABLE);
     for (struct mill_group_member *member = group->members; member; member = member->next) {
-        sync_end(env, group, member, MILL_KERR_NONE);
+        mill_group_sync_end(env, group, member, MILL_KERR_NONE);
     }
-    timer_look(env, group);
+    mill_group_timer_look(env, group);
 }
 
 static void sync_completing(struct mill_group_env *env, struct mill_group *group,
                             struct mill_group_member *member, const struct mill_group_sync *sync)
 {
-    sync_end(env, group, member,
-             MILL_KERR_REBALANCE_IN_PROGRESS); /* asked before, connection lost */
+    mill_group_sync_end(env, group, member,
+                        MILL_KERR_REBALANCE_IN_PROGRESS); /* asked before, connection lost */
     member->sync = sync->waiter;
     member->expires_ns = MILL_NEVER;
     if (member != group->leader || group->stored_generation == group->generation) {
@@ -653,13 +146,13 @@ void mill_group_sync(struct mill_group_env *env, struct mill_group *group,
         return;
     }
     member->sync_missing = false;
-    timeout_renew(env, member);
+    mill_group_timeout_renew(env, member);
     if (group->state == MILL_GROUP_STABLE) {
         env->calls->synced(sync->waiter, MILL_KERR_NONE, group, member);
     } else {
         sync_completing(env, group, member, sync);
     }
-    timer_look(env, group);
+    mill_group_timer_look(env, group);
 }
 
 /* --- heartbeat, leave, commit ------------------------------------------------------------------
@@ -677,7 +170,7 @@ int16_t mill_group_heartbeat(struct mill_group_env *env, struct mill_group *grou
         return MILL_KERR_UNKNOWN_MEMBER_ID;
     }
     if (!member->join && !member->sync) {
-        timeout_renew(env, member);
+        mill_group_timeout_renew(env, member);
     }
     return group->state == MILL_GROUP_PREPARING ? MILL_KERR_REBALANCE_IN_PROGRESS : MILL_KERR_NONE;
 }
@@ -688,11 +181,11 @@ int16_t mill_group_leave(struct mill_group_env *env, struct mill_group *group,
     if (group->state == MILL_GROUP_DEAD) {
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
-    struct mill_group_pending **pending = find_pending(group, member_id);
+    struct mill_group_pending **pending = mill_group_pending_find(group, member_id);
     if (*pending && !instance_id) {
-        pending_drop(env, group, pending);
-        try_complete(env, group);
-        timer_look(env, group);
+        mill_group_pending_drop(env, group, pending);
+        mill_group_try_complete(env, group);
+        mill_group_timer_look(env, group);
         return MILL_KERR_NONE;
     }
     struct mill_group_member *member = instance_id ? mill_group_find_static(group, instance_id)
@@ -704,9 +197,9 @@ int16_t mill_group_leave(struct mill_group_env *env, struct mill_group *group,
     if (instance_id && member_id[0] != '\0' && strcmp(member->id, member_id) != 0) {
         return MILL_KERR_FENCED_INSTANCE_ID;
     }
-    member_remove(env, group, member);
-    after_removal(env, group);
-    timer_look(env, group);
+    mill_group_member_remove(env, group, member);
+    mill_group_after_removal(env, group);
+    mill_group_timer_look(env, group);
     return MILL_KERR_NONE;
 }
 
@@ -725,7 +218,7 @@ int16_t mill_group_may_commit(struct mill_group_env *env, struct mill_group *gro
         return error;
     }
     if (!member->join && !member->sync) {
-        timeout_renew(env, member);
+        mill_group_timeout_renew(env, member);
     }
     return group->state == MILL_GROUP_COMPLETING ? MILL_KERR_REBALANCE_IN_PROGRESS : MILL_KERR_NONE;
 }
@@ -743,7 +236,7 @@ int16_t mill_group_may_commit_txn(struct mill_group_env *env, struct mill_group 
     }
     int16_t error = check_member(group, member_id, instance_id, generation, &member);
     if (error == MILL_KERR_NONE && !member->join && !member->sync) {
-        timeout_renew(env, member);
+        mill_group_timeout_renew(env, member);
     }
     return error;
 }
@@ -756,7 +249,7 @@ static void pending_time(struct mill_group_env *env, struct mill_group *group)
     struct mill_group_pending **at = &group->pending;
     while (*at) {
         if ((*at)->expires_ns <= env->now_ns) {
-            pending_drop(env, group, at);
+            mill_group_pending_drop(env, group, at);
         } else {
             at = &(*at)->next;
         }
@@ -771,12 +264,12 @@ static void members_time(struct mill_group_env *env, struct mill_group *group)
         next = member->next;
         if (member->expires_ns <= env->now_ns) {
             env->expired_members++;
-            member_remove(env, group, member);
+            mill_group_member_remove(env, group, member);
             removed = true;
         }
     }
     if (removed) {
-        after_removal(env, group);
+        mill_group_after_removal(env, group);
     }
 }
 
@@ -793,12 +286,12 @@ static void sync_time(struct mill_group_env *env, struct mill_group *group)
         next = member->next;
         if (member->sync_missing) {
             env->expired_members++;
-            member_remove(env, group, member);
+            mill_group_member_remove(env, group, member);
             removed = true;
         }
     }
     if (removed) {
-        after_removal(env, group);
+        mill_group_after_removal(env, group);
     }
 }
 
@@ -812,7 +305,7 @@ static void join_time(struct mill_group_env *env, struct mill_group *group)
         group->join_due_ns = env->now_ns + more_ns;
         return;
     }
-    complete_join(env, group);
+    mill_group_complete_join(env, group);
 }
 
 void mill_group_time(struct mill_group_env *env, struct mill_group *group)
@@ -825,15 +318,15 @@ void mill_group_time(struct mill_group_env *env, struct mill_group *group)
     if (group->state == MILL_GROUP_PREPARING && group->join_due_ns <= env->now_ns) {
         join_time(env, group);
     }
-    try_complete(env, group);
-    timer_look(env, group);
+    mill_group_try_complete(env, group);
+    mill_group_timer_look(env, group);
 }
 
 void mill_group_release(struct mill_group_env *env, struct mill_group *group, int16_t error)
 {
     for (struct mill_group_member *member = group->members; member; member = member->next) {
-        join_end(env, group, member, error);
-        sync_end(env, group, member, error);
+        mill_group_join_end(env, group, member, error);
+        mill_group_sync_end(env, group, member, error);
     }
 }
 
@@ -865,7 +358,7 @@ void mill_group_resume(struct mill_group_env *env, struct mill_group *group)
 {
     group->state = group->members_count > 0 ? MILL_GROUP_STABLE : MILL_GROUP_EMPTY;
     for (struct mill_group_member *member = group->members; member; member = member->next) {
-        timeout_renew(env, member);
+        mill_group_timeout_renew(env, member);
     }
-    timer_look(env, group);
+    mill_group_timer_look(env, group);
 }

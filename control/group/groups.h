@@ -123,6 +123,8 @@ struct mill_group_offset *mill_groups_offset(const struct mill_groups *groups,
 bool mill_groups_offset_set(struct mill_groups *groups, struct mill_group *group, const char *topic,
                             int32_t partition, const struct mill_offset_value *value);
 void mill_groups_offset_remove(struct mill_groups *groups, struct mill_group_offset *offset);
+/* Memory for the hash table of all offsets. ret: false none. */
+bool mill_groups_offsets_open(struct mill_groups *groups);
 /* "classic" or "consumer". */
 const char *mill_group_type_name(const struct mill_group *group);
 /* As its protocol names it. */
@@ -142,11 +144,22 @@ int16_t mill_groups_append(struct mill_groups *groups, int32_t shard,
 void mill_groups_give(struct mill_groups *groups, struct mill_admin_request *request);
 /* Takes a request that waits: its frame is not needed any more. */
 void mill_groups_take(struct mill_admin_request *request);
+/* mill_group_calls.store. */
+int16_t mill_groups_store(void *context, struct mill_group *group, enum mill_group_store why,
+                          struct mill_group_member *member, bool skip);
+/* groups_load.c: how the records of a shard become groups and offsets. */
+extern const struct mill_shards_calls mill_groups_load_calls;
+/* expiry.c: goes on at the group's first offset; NULL at the next shard. */
+void mill_groups_expiry_enter(struct mill_groups *groups, struct mill_group *group);
+/* A look at everything begins; one that runs is followed by another. */
+void mill_groups_expiry_begin(struct mill_groups *groups);
+/* One turn's part: as many offsets and groups as hold up nobody. */
+void mill_groups_expiry_step(struct mill_groups *groups);
 /* Tombstones of offsets and, when group_too, of the group. done may be NULL. ret: as append. */
 int16_t mill_groups_bury(struct mill_groups *groups, struct mill_group *group,
                          struct mill_group_offset *const *offsets, uint32_t offsets_count,
                          bool group_too, mill_journal_done done, void *context);
-/* api_members.c, api_offsets.c, api_groups.c */
+/* api_members.c, api_offset_*.c, api_groups.c */
 void mill_join_group(struct mill_groups *groups, struct mill_admin_request *request,
                      struct mill_cursor *at);
 void mill_sync_group(struct mill_groups *groups, struct mill_admin_request *request,
