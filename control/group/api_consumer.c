@@ -570,7 +570,7 @@ static void get_described(const void *context, int32_t index, void *ret_element)
     if (!group) {
         return;
     }
-    element->group_state = mill_wstr_of(mill_consumer_group_state(group));
+    element->group_state = mill_wstr_of(mill_group_state_name(mill_consumer_group_state(group)));
     element->group_epoch = group->generation;
     element->assignment_epoch = group->consumers->assignment_epoch;
     element->assignor_name = mill_wstr_of(assignor_of(described->groups, group));

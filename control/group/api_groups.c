@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/admin/words.h"
 #include "control/txn/txns.h"
 #include "ipc/nodes.h"
 #include "protocol/errors.h"
@@ -15,7 +16,6 @@
 enum {
     KEY_GROUP = 0,
     KEY_TRANSACTION = 1,
-    FILTER_TEXTS = 16, /* more than there are states and types */
 };
 
 /* --- find --------------------------------------------------------------------------------------
@@ -217,8 +217,8 @@ static void get_listed(const void *context, int32_t index, void *ret_element)
     struct mill_list_groups_response_groups *element = ret_element;
     element->group_id = mill_wstr_of(group->id);
     element->protocol_type = mill_wstr_of(group->protocol_type ? group->protocol_type : "");
-    element->group_state = mill_wstr_of(mill_group_state_text(group));
-    element->group_type = mill_wstr_of(mill_group_type_name(group));
+    element->group_state = mill_wstr_of(mill_group_state_name(mill_group_shown_state(group)));
+    element->group_type = mill_wstr_of(mill_group_type_name(mill_group_type(group)));
 }
 
 static int encode_list(struct mill_writer *to, int16_t version, const void *message)
@@ -226,50 +226,14 @@ static int encode_list(struct mill_writer *to, int16_t version, const void *mess
     return mill_list_groups_response_encode(to, version, message);
 }
 
-/* Words of a client, each looked through once: groups have few texts, which are constants. */
-struct filter {
-    struct mill_warray words;
-    uint32_t count;
-    struct {
-        const char *text;
-        bool has;
-    } known[FILTER_TEXTS];
-};
-
-static bool filter_look(const struct mill_admin_request *request, const struct mill_warray *filter,
-                        const char *text)
+static const char *state_text(uint32_t index)
 {
-    struct mill_warray array = *filter;
-    struct mill_wstr word;
-    size_t length = strlen(text);
-    if (array.count <= 0) {
-        return true;
-    }
-    while (mill_warray_next_str(&array, request->header.flexible, &word)) {
-        char copy[32];
-        if (mill_wstr_copy(&word, copy, sizeof(copy)) == (int32_t)length &&
-            strcasecmp(copy, text) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return mill_group_state_name((enum mill_group_state)index);
 }
 
-/* True when text is in the filter, letters of either case; an empty filter lets everything in. */
-static bool filter_has(const struct mill_admin_request *request, struct filter *filter,
-                       const char *text)
+static const char *type_text(uint32_t index)
 {
-    for (uint32_t i = 0; i < filter->count; i++) {
-        if (filter->known[i].text == text) {
-            return filter->known[i].has;
-        }
-    }
-    bool has = filter_look(request, &filter->words, text);
-    if (filter->count < FILTER_TEXTS) {
-        filter->known[filter->count].text = text;
-        filter->known[filter->count++].has = has;
-    }
-    return has;
+    return mill_group_type_name((enum mill_group_type)index);
 }
 
 void mill_list_groups(struct mill_groups *groups, struct mill_admin_request *request,
@@ -278,13 +242,17 @@ void mill_list_groups(struct mill_groups *groups, struct mill_admin_request *req
     struct mill_list_groups_request in;
     struct mill_list_groups_response out;
     struct list_fill fill = {.groups = groups};
+    static const struct mill_words_known known_types = {MILL_GROUP_TYPE_COUNT, type_text, true};
+    static const struct mill_words_known known_states = {MILL_GROUP_STATE_COUNT, state_text, true};
+    struct mill_words types;
+    struct mill_words states;
     int32_t count = 0;
-    if (mill_list_groups_request_decode(at, request->header.api_version, &in) < 0) {
+    if (mill_list_groups_request_decode(at, request->header.api_version, &in) < 0 ||
+        !mill_words_read(request, &in.types_filter, &known_types, &types) ||
+        !mill_words_read(request, &in.states_filter, &known_states, &states)) {
         mill_admin_close(request);
         return;
     }
-    struct filter types = {.words = in.types_filter};
-    struct filter states = {.words = in.states_filter};
     /* The pool's bound follows the request's size; this list follows ours. */
     fill.found = malloc(MILL_MAX(groups->groups_count, 1u) * sizeof(fill.found[0]));
     if (!fill.found) {
@@ -295,8 +263,8 @@ void mill_list_groups(struct mill_groups *groups, struct mill_admin_request *req
         for (const struct mill_group *group = groups->shards.items[i].first;
              group && groups->shards.items[i].state == MILL_SHARD_READY;
              group = group->shard_next) {
-            if (filter_has(request, &types, mill_group_type_name(group)) &&
-                filter_has(request, &states, mill_group_state_text(group))) {
+            if (mill_words_have(&types, mill_group_type(group)) &&
+                mill_words_have(&states, mill_group_shown_state(group))) {
                 fill.found[count++] = group;
             }
         }

@@ -152,24 +152,24 @@ bool mill_consumer_subscribes(const struct mill_group *group, const char *topic)
     return false;
 }
 
-const char *mill_consumer_group_state(const struct mill_group *group)
+enum mill_group_state mill_consumer_group_state(const struct mill_group *group)
 {
     const struct mill_consumer_group *consumers = group->consumers;
     if (group->state == MILL_GROUP_DEAD) {
-        return "Dead";
+        return MILL_GROUP_DEAD;
     }
     if (consumers->count == 0) {
-        return "Empty";
+        return MILL_GROUP_EMPTY;
     }
     if (group->generation > consumers->assignment_epoch) {
-        return "Assigning";
+        return MILL_GROUP_ASSIGNING;
     }
     for (const struct mill_consumer *member = consumers->first; member; member = member->next) {
         if (member->state != MILL_CONSUMER_STABLE || member->epoch != consumers->assignment_epoch) {
-            return "Reconciling";
+            return MILL_GROUP_RECONCILING;
         }
     }
-    return "Stable";
+    return MILL_GROUP_STABLE;
 }
 
 void mill_consumer_vote(const struct mill_consumer *member, uint32_t votes[MILL_ASSIGNOR_COUNT])

@@ -181,8 +181,8 @@ int16_t mill_consumer_may_fetch(const struct mill_group *group, const char *memb
 
 struct mill_consumer *mill_consumer_find(const struct mill_group *group, const char *member_id);
 bool mill_consumer_subscribes(const struct mill_group *group, const char *topic);
-/* "Empty", "Assigning", "Reconciling", "Stable", "Dead". */
-const char *mill_consumer_group_state(const struct mill_group *group);
+/* Empty, assigning, reconciling, stable or dead. */
+enum mill_group_state mill_consumer_group_state(const struct mill_group *group);
 /* Counts what a member would like. */
 void mill_consumer_vote(const struct mill_consumer *member, uint32_t votes[MILL_ASSIGNOR_COUNT]);
 /* The one that most would like; without a vote, or with as many for each, the preferred one. */

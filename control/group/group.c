@@ -50,7 +50,8 @@ void mill_group_free(struct mill_group_env *env, struct mill_group *group)
 const char *mill_group_state_name(enum mill_group_state state)
 {
     static const char *const names[MILL_GROUP_STATE_COUNT] = {
-        "Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead"};
+        "Empty", "PreparingRebalance", "CompletingRebalance", "Stable",
+        "Dead",  "Assigning",          "Reconciling"};
     return names[state];
 }
 

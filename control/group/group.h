@@ -25,7 +25,16 @@ enum mill_group_state {
     MILL_GROUP_COMPLETING,
     MILL_GROUP_STABLE,
     MILL_GROUP_DEAD, /* being deleted */
+    /* As shown of a group of the consumer protocol; mill_group.state is none of these. */
+    MILL_GROUP_ASSIGNING,
+    MILL_GROUP_RECONCILING,
     MILL_GROUP_STATE_COUNT,
+};
+
+enum mill_group_type {
+    MILL_GROUP_CLASSIC,
+    MILL_GROUP_CONSUMER,
+    MILL_GROUP_TYPE_COUNT,
 };
 
 struct mill_group_blob {

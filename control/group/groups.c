@@ -89,15 +89,20 @@ void mill_groups_remove(struct mill_groups *groups, struct mill_group *group)
     groups->groups_count--;
 }
 
-const char *mill_group_type_name(const struct mill_group *group)
+enum mill_group_type mill_group_type(const struct mill_group *group)
 {
-    return group->consumers ? "consumer" : "classic";
+    return group->consumers ? MILL_GROUP_CONSUMER : MILL_GROUP_CLASSIC;
 }
 
-const char *mill_group_state_text(const struct mill_group *group)
+const char *mill_group_type_name(enum mill_group_type type)
 {
-    return group->consumers ? mill_consumer_group_state(group)
-                            : mill_group_state_name(group->state);
+    static const char *const names[MILL_GROUP_TYPE_COUNT] = {"classic", "consumer"};
+    return names[type];
+}
+
+enum mill_group_state mill_group_shown_state(const struct mill_group *group)
+{
+    return group->consumers ? mill_consumer_group_state(group) : group->state;
 }
 
 /* --- requests that wait ------------------------------------------------------------------------

@@ -125,10 +125,11 @@ bool mill_groups_offset_set(struct mill_groups *groups, struct mill_group *group
 void mill_groups_offset_remove(struct mill_groups *groups, struct mill_group_offset *offset);
 /* Memory for the hash table of all offsets. ret: false none. */
 bool mill_groups_offsets_open(struct mill_groups *groups);
+enum mill_group_type mill_group_type(const struct mill_group *group);
 /* "classic" or "consumer". */
-const char *mill_group_type_name(const struct mill_group *group);
-/* As its protocol names it. */
-const char *mill_group_state_text(const struct mill_group *group);
+const char *mill_group_type_name(enum mill_group_type type);
+/* As its protocol has it. */
+enum mill_group_state mill_group_shown_state(const struct mill_group *group);
 /* An empty group of the consumer protocol becomes a classic one; its records there are buried.
  * ret: enum mill_kerr when it has members, or a change of it is on its way. */
 int16_t mill_groups_make_classic(struct mill_groups *groups, struct mill_group *group);

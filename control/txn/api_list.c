@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control/admin/words.h"
 #include "control/txn/txns.h"
 #include "protocol/errors.h"
 
@@ -126,12 +127,10 @@ void mill_describe_transactions(struct mill_admin_request *request, struct mill_
  */
 
 struct filter {
-    uint32_t states; /* a bit each; 0: any */
+    struct mill_words states;
     struct mill_warray producer_ids;
     int64_t duration_ms; /* longer than this; -1 any */
     int64_t now_ms;
-    const char **unknown; /* states that nobody has */
-    int32_t unknown_count;
 };
 
 struct list_fill {
@@ -142,7 +141,7 @@ struct list_fill {
 static void get_unknown(const void *context, int32_t index, void *ret_element)
 {
     const struct list_fill *fill = context;
-    *(struct mill_wstr *)ret_element = mill_wstr_of(fill->filter->unknown[index]);
+    *(struct mill_wstr *)ret_element = mill_wstr_of(fill->filter->states.unknown[index]);
 }
 
 static void get_listed(const void *context, int32_t index, void *ret_element)
@@ -159,46 +158,19 @@ static int encode_list(struct mill_writer *to, int16_t version, const void *mess
     return mill_list_transactions_response_encode(to, version, message);
 }
 
-/* ret: false no memory. */
-static bool filter_read(struct mill_admin_request *request,
-                        struct mill_list_transactions_request *in, struct filter *ret)
+static const char *state_text(uint32_t index)
 {
-    struct mill_wstr word;
-    uint64_t most = (uint64_t)MILL_MAX(in->state_filters.count, 0);
-    *ret = (struct filter){.producer_ids = in->producer_id_filters,
-                           .duration_ms = in->duration_filter,
-                           .now_ms = request->txns->env.now_ms};
-    ret->unknown = mill_pool_take(&request->pool, most * sizeof(ret->unknown[0]));
-    if (!ret->unknown) {
-        return false;
-    }
-    while (mill_warray_next_str(&in->state_filters, request->header.flexible, &word)) {
-        const char *text = mill_admin_text(request, &word, NULL);
-        uint32_t state = 0;
-        if (!text) {
-            return false;
-        }
-        while (state < MILL_TXN_STATE_COUNT &&
-               strcmp(text, mill_txn_state_name((enum mill_txn_state)state)) != 0) {
-            state++;
-        }
-        if (state < MILL_TXN_STATE_COUNT) {
-            ret->states |= 1u << state;
-        } else {
-            ret->unknown[ret->unknown_count++] = text;
-        }
-    }
-    return true;
+    return mill_txn_state_name((enum mill_txn_state)index);
 }
 
-static bool filter_has(const struct filter *filter, const struct mill_txn *txn)
+/* Whether the filter lets the transaction through. */
+static bool is_listed(const struct filter *filter, const struct mill_txn *txn)
 {
     struct mill_warray ids = filter->producer_ids;
     bool any_id = ids.count <= 0;
     int64_t id = 0;
-    bool any_state = filter->states == 0 && filter->unknown_count == 0;
     if (txn->now.state == MILL_TXN_DEAD || txn->now.producer_epoch < 0 ||
-        (!any_state && !(filter->states & (1u << txn->now.state)))) {
+        !mill_words_have(&filter->states, txn->now.state)) {
         return false;
     }
     while (!any_id && mill_warray_next_i64(&ids, &id)) {
@@ -214,14 +186,18 @@ void mill_list_transactions(struct mill_admin_request *request, struct mill_curs
     struct mill_list_transactions_request in;
     struct mill_list_transactions_response out;
     const struct mill_txns *txns = request->txns;
+    static const struct mill_words_known known = {MILL_TXN_STATE_COUNT, state_text, false};
     struct filter filter;
     int32_t count = 0;
     if (mill_list_transactions_request_decode(at, request->header.api_version, &in) < 0 ||
         in.producer_id_filters.count > MILL_ADMIN_ELEMENTS_MAX ||
-        !filter_read(request, &in, &filter)) {
+        !mill_words_read(request, &in.state_filters, &known, &filter.states)) {
         mill_admin_close(request);
         return;
     }
+    filter.producer_ids = in.producer_id_filters;
+    filter.duration_ms = in.duration_filter;
+    filter.now_ms = txns->env.now_ms;
     /* The pool's bound follows the request's size; this list follows ours. */
     struct list_fill fill = {.filter = &filter};
     fill.found = malloc(MILL_MAX(txns->count, 1u) * sizeof(fill.found[0]));
@@ -232,7 +208,7 @@ void mill_list_transactions(struct mill_admin_request *request, struct mill_curs
     for (uint32_t i = 0; i < txns->shards.count; i++) {
         for (const struct mill_txn *txn = txns->shards.items[i].first;
              txn && txns->shards.items[i].state == MILL_SHARD_READY; txn = txn->shard_next) {
-            if (filter_has(&filter, txn)) {
+            if (is_listed(&filter, txn)) {
                 fill.found[count++] = txn;
             }
         }
@@ -241,8 +217,8 @@ void mill_list_transactions(struct mill_admin_request *request, struct mill_curs
     out.error_code = txns->shards.loading_count > 0
                          ? (int16_t)MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS
                          : (int16_t)MILL_KERR_NONE;
-    out.unknown_state_filters =
-        (struct mill_warray){.count = filter.unknown_count, .get = get_unknown, .context = &fill};
+    out.unknown_state_filters = (struct mill_warray){
+        .count = filter.states.unknown_count, .get = get_unknown, .context = &fill};
     out.transaction_states =
         (struct mill_warray){.count = count, .get = get_listed, .context = &fill};
     mill_admin_answer(request, encode_list, &out);
