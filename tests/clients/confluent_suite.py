@@ -278,7 +278,7 @@ def groups_static(client):
 
 
 def groups_session(client):
-    """A member that says nothing more is put out after its session's time."""
+    """A member that says nothing more is put out of its group after a while."""
     topic = client.topic("groups-session")
     lost = client.consumer(topic)
     lost.subscribe([topic])

@@ -48,7 +48,7 @@ sys.modules["test.service"] = service
 
 def settle_first():
     """A consumer of 3.x loses a subscription that is made while its first metadata is on the way: cluster.py takes the
-    answer for the new topics' and asks for no other (a "TODO" of its set_topics). With any broker a few of the tests
+    answer for the new topics' and asks for no other, as its set_topics says itself. With any broker a few of the tests
     then wait in vain; here each consumer has its metadata, and asks once more, before a test goes on."""
     make = kafka.KafkaConsumer.__init__
 
