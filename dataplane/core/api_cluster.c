@@ -277,6 +277,9 @@ void mill_api_begin(struct mill_core *core, struct mill_request *request)
     case MILL_API_KEY_DELETE_RECORDS:
         mill_delete_records_begin(core, request);
         break;
+    case MILL_API_KEY_DESCRIBE_PRODUCERS:
+        mill_producers_begin(core, request);
+        break;
     case MILL_API_KEY_WRITE_TXN_MARKERS:
         mill_markers_begin(core, request);
         break;
@@ -325,6 +328,9 @@ void mill_api_ops_done(struct mill_core *core, struct mill_request *request)
         break;
     case MILL_API_KEY_DELETE_RECORDS:
         mill_delete_records_done(core, request);
+        break;
+    case MILL_API_KEY_DESCRIBE_PRODUCERS:
+        mill_producers_done(core, request);
         break;
     case MILL_API_KEY_WRITE_TXN_MARKERS:
         mill_markers_done(core, request);

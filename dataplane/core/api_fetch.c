@@ -87,7 +87,7 @@ static void refs_forget(struct mill_core *core, struct mill_request *request)
     for (uint32_t i = 0; i < request->ops_count; i++) {
         request->ops[i].refs_count = 0;
         request->ops[i].bytes = 0;
-        mill_op_aborted_drop(core, &request->ops[i]);
+        mill_op_list_drop(core, &request->ops[i]);
     }
 }
 
@@ -312,7 +312,7 @@ static void refs_order(struct mill_core *core, struct mill_request *request)
         if (!keep) {
             op->bytes = 0;
             op->refs_count = 0;
-            mill_op_aborted_drop(core, op);
+            mill_op_list_drop(core, op);
         }
         sum += op->bytes;
     }
@@ -347,7 +347,7 @@ static void get_aborted(const void *context, int32_t index, void *ret_element)
 {
     const struct fetch_fill *fill = context;
     struct mill_fetch_response_responses_partitions_aborted_transactions *element = ret_element;
-    const uint8_t *at = mill_ref_data(fill->core->arena_base, &fill->op->aborted) +
+    const uint8_t *at = mill_ref_data(fill->core->arena_base, &fill->op->list) +
                         (size_t)index * MILL_LOG_ABORTED_BYTES;
     element->producer_id = (int64_t)mill_load_be64(at);
     element->first_offset = (int64_t)mill_load_be64(at + 8);
@@ -372,7 +372,7 @@ static void get_partition(const void *context, int32_t index, void *ret_element)
     /* Null for who reads uncommitted records, too. */
     element->aborted_transactions = (struct mill_warray){
         .count = fill->request->read_committed
-                     ? (int32_t)(op->aborted.size_bytes / MILL_LOG_ABORTED_BYTES)
+                     ? (int32_t)(op->list.size_bytes / MILL_LOG_ABORTED_BYTES)
                      : -1,
         .get = get_aborted,
         .context = fill,

@@ -88,7 +88,7 @@ struct metadata_fill {
     char name[MILL_TOPIC_NAME_MAX + 1]; /* of an element that does not exist */
 };
 
-static bool name_good(const char *name, int32_t length)
+bool mill_topic_name_good(const char *name, int32_t length)
 {
     if (length <= 0 || length > MILL_TOPIC_NAME_MAX || strcmp(name, ".") == 0 ||
         strcmp(name, "..") == 0) {
@@ -123,7 +123,7 @@ static const struct mill_map_topic *named_find(struct mill_core *core,
         return topic_visible(topic) ? topic : NULL;
     }
     int32_t length = mill_wstr_copy(&named->name, ret_name, MILL_TOPIC_NAME_MAX + 1);
-    if (!name_good(ret_name, length)) {
+    if (!mill_topic_name_good(ret_name, length)) {
         *ret_error = MILL_KERR_INVALID_TOPIC_EXCEPTION;
         return NULL;
     }

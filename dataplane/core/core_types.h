@@ -89,9 +89,10 @@ enum mill_op_kind {
     MILL_OP_TIME,
     MILL_OP_OFFSETS, /* start, end, high watermark and epoch */
     MILL_OP_EPOCH_END,
-    MILL_OP_TRIM,   /* moves the log start up to offset */
-    MILL_OP_MARKER, /* appends the marker that ends a transaction */
-    MILL_OP_GRANT,  /* lets a producer begin one */
+    MILL_OP_TRIM,      /* moves the log start up to offset */
+    MILL_OP_MARKER,    /* appends the marker that ends a transaction */
+    MILL_OP_GRANT,     /* lets a producer begin one */
+    MILL_OP_PRODUCERS, /* tells the active producers */
 };
 
 enum mill_op_state {
@@ -102,6 +103,15 @@ enum mill_op_state {
     MILL_OP_FIRED,   /* its watch fired: on the fired list */
     MILL_OP_REMOTE,  /* at the owner's */
     MILL_OP_ASKED,   /* to be sent to the owner: its ring was full */
+};
+
+/* The states of a partition's producers as they are gathered, a few per turn. */
+struct mill_producers_walk {
+    struct mill_log_producers_at at;
+    uint32_t extent; /* scratch; 0: not begun */
+    uint32_t count;
+    uint32_t room; /* states that fit */
+    bool queued;   /* it stood in line once */
 };
 
 /* One operation on one partition. */
@@ -141,6 +151,7 @@ struct mill_op {
     int32_t last_epoch;
     int64_t offset; /* read, watch: from; time: the timestamp; epoch end: the epoch; trim: to */
     struct mill_marker_append marker;
+    struct mill_producers_walk producers; /* under way, on the owner */
     /* results */
     int64_t base_offset; /* append: base; time and epoch end: offset */
     int64_t timestamp;   /* append: append time; time: record's */
@@ -148,7 +159,8 @@ struct mill_op {
     int64_t high_watermark;
     int64_t stable_offset; /* last stable offset */
     int64_t end_offset;
-    struct mill_ref aborted; /* read: the list, with a loan of its own; size 0 none */
+    struct mill_ref list; /* read: of aborted transactions; producers: their states. With a loan of
+                             its own; size 0 none */
     int32_t epoch;
     int32_t diverging_epoch;
     int64_t diverging_end;
@@ -461,8 +473,13 @@ uint32_t mill_scratch_sweep(struct mill_core *core);
 /* Begins or goes on with an op on this core's own partition. Done: mill_op_done was called. */
 void mill_op_run(struct mill_core *core, struct mill_op *op);
 void mill_op_done(struct mill_core *core, struct mill_op *op);
-/* Gives up the list of aborted transactions that a read brought. */
-void mill_op_aborted_drop(struct mill_core *core, struct mill_op *op);
+/* Goes on with an op that tells producers (api_describe_producers.c); gives up what it has
+ * gathered. */
+void mill_op_producers(struct mill_core *core, struct mill_op *op,
+                       const struct mill_partition *partition);
+void mill_op_producers_drop(struct mill_core *core, struct mill_op *op);
+/* Gives up the list that a read or a walk over producers brought. */
+void mill_op_list_drop(struct mill_core *core, struct mill_op *op);
 /* Takes it off lists and watches. */
 void mill_op_cancel(struct mill_core *core, struct mill_op *op);
 /* The client's time for an append is over: what is appended and waits for its sync ends with
@@ -497,10 +514,14 @@ void mill_epochs_begin(struct mill_core *core, struct mill_request *request);
 void mill_epochs_done(struct mill_core *core, struct mill_request *request);
 void mill_delete_records_begin(struct mill_core *core, struct mill_request *request);
 void mill_delete_records_done(struct mill_core *core, struct mill_request *request);
+void mill_producers_begin(struct mill_core *core, struct mill_request *request);
+void mill_producers_done(struct mill_core *core, struct mill_request *request);
 void mill_markers_begin(struct mill_core *core, struct mill_request *request);
 void mill_markers_done(struct mill_core *core, struct mill_request *request);
 void mill_grants_begin(struct mill_core *core, struct mill_request *request);
 void mill_grants_done(struct mill_core *core, struct mill_request *request);
+/* Whether a topic may have such a name. */
+bool mill_topic_name_good(const char *name, int32_t length);
 void mill_metadata_begin(struct mill_core *core, struct mill_request *request);
 void mill_cluster_begin(struct mill_core *core, struct mill_request *request);
 /* The administration that a single broker answers from the map. ret: false for any other API. */

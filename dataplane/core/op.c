@@ -20,6 +20,7 @@ void mill_op_cancel(struct mill_core *core, struct mill_op *op)
     case MILL_OP_FIRED:
     case MILL_OP_ASKED:
         mill_list_remove(&op->node);
+        mill_op_producers_drop(core, op);
         break;
     case MILL_OP_REMOTE:
         mill_peer_cancel(core, op);
@@ -55,6 +56,7 @@ void mill_op_done(struct mill_core *core, struct mill_op *op)
 static void fail(struct mill_core *core, struct mill_op *op, enum mill_kerr error)
 {
     mill_log_abandon(core->log, &op->watch);
+    mill_op_producers_drop(core, op);
     op->error = (int16_t)error;
     mill_op_done(core, op);
 }
@@ -139,11 +141,11 @@ static void op_grant(struct mill_core *core, struct mill_op *op, struct mill_par
     mill_op_done(core, op);
 }
 
-void mill_op_aborted_drop(struct mill_core *core, struct mill_op *op)
+void mill_op_list_drop(struct mill_core *core, struct mill_op *op)
 {
-    if (op->aborted.size_bytes > 0) {
-        mill_loan_give(core->loans, &op->aborted);
-        op->aborted.size_bytes = 0;
+    if (op->list.size_bytes > 0) {
+        mill_loan_give(core->loans, &op->list);
+        op->list.size_bytes = 0;
     }
 }
 
@@ -159,9 +161,9 @@ static void refs_keep(struct mill_core *core, struct mill_op *op,
         mill_loan_take(core->loans, &result->refs[i]);
     }
     if (result->aborted.size_bytes > 0) {
-        op->aborted = result->aborted;
-        mill_loan_take(core->loans, &op->aborted);
-        mill_scratch_retire(core, op->aborted.extent); /* it goes with this loan */
+        op->list = result->aborted;
+        mill_loan_take(core->loans, &op->list);
+        mill_scratch_retire(core, op->list.extent); /* it goes with this loan */
     }
 }
 
@@ -205,7 +207,7 @@ static void op_read(struct mill_core *core, struct mill_op *op, struct mill_part
         refs_keep(core, op, result);
     } else {
         op->refs_count = (uint16_t)result->refs_count; /* peer.c sends them from read_result */
-        op->aborted = result->aborted;
+        op->list = result->aborted;
     }
     mill_op_done(core, op);
 }
@@ -269,7 +271,7 @@ void mill_op_run(struct mill_core *core, struct mill_op *op)
     op->error = MILL_KERR_NONE;
     op->bytes = 0;
     op->refs_count = 0; /* of an earlier try whose result found no room */
-    op->aborted.size_bytes = 0;
+    op->list.size_bytes = 0;
     if (!partition) {
         fail(core, op, MILL_KERR_NOT_LEADER_OR_FOLLOWER);
         return;
@@ -323,6 +325,9 @@ void mill_op_run(struct mill_core *core, struct mill_op *op)
     case MILL_OP_GRANT:
         op_grant(core, op, partition);
         break;
+    case MILL_OP_PRODUCERS:
+        mill_op_producers(core, op, partition);
+        break;
     }
 }
 
@@ -358,7 +363,11 @@ uint32_t mill_op_run_retries(struct mill_core *core)
         mill_list_remove(node);
         mill_op_run(core, MILL_CONTAINER_OF(node, struct mill_op, node));
         /* The op may be gone. One that still has no memory stands at the end again. */
-        work += core->retry.prev != node;
+        bool going = core->retry.prev != node;
+#ifndef MILL_MUTANT_CORE_PRODUCERS_SLEEP
+        going = going || MILL_CONTAINER_OF(node, struct mill_op, node)->kind == MILL_OP_PRODUCERS;
+#endif
+        work += going;
         if (node == last) {
             break;
         }

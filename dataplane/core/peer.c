@@ -67,7 +67,7 @@ struct peer_result {
     int64_t high_watermark;
     int64_t stable_offset;
     int64_t end_offset;
-    struct mill_ref aborted;
+    struct mill_ref list;
     int64_t diverging_end;
     int32_t diverging_epoch;
     int32_t epoch;
@@ -183,9 +183,9 @@ static void result_take(struct mill_core *core, uint32_t owner, const struct pee
         mill_loan_borrow(core->loans, result->refs[i].extent);
         mill_loan_take(core->loans, &result->refs[i]);
     }
-    if (result->aborted.size_bytes > 0) {
-        mill_loan_borrow(core->loans, result->aborted.extent);
-        mill_loan_take(core->loans, &result->aborted);
+    if (result->list.size_bytes > 0) {
+        mill_loan_borrow(core->loans, result->list.extent);
+        mill_loan_take(core->loans, &result->list);
     }
     struct mill_request *request =
         mill_request_named(core, result->name.request_index, result->name.request_generation);
@@ -194,7 +194,7 @@ static void result_take(struct mill_core *core, uint32_t owner, const struct pee
         op = &request->ops[result->name.op_index];
     }
     uint32_t kept = 0;
-    bool list_kept = result->aborted.size_bytes == 0;
+    bool list_kept = result->list.size_bytes == 0;
     if (op && op->state == MILL_OP_REMOTE && op->round == result->name.round) {
         op->refs_first = request->refs_count;
         if (request->refs_count + result->refs_count <= MILL_LOG_REFS_MAX) {
@@ -203,8 +203,8 @@ static void result_take(struct mill_core *core, uint32_t owner, const struct pee
             }
         }
         op->refs_count = (uint16_t)kept;
-        if (kept == result->refs_count && result->aborted.size_bytes > 0) {
-            op->aborted = result->aborted;
+        if (kept == result->refs_count && result->list.size_bytes > 0) {
+            op->list = result->list;
             list_kept = true;
         }
         op->bytes = kept == result->refs_count ? result->bytes : 0;
@@ -228,7 +228,7 @@ static void result_take(struct mill_core *core, uint32_t owner, const struct pee
         mill_loan_give(core->loans, &result->refs[i]);
     }
     if (!list_kept) {
-        mill_loan_give(core->loans, &result->aborted);
+        mill_loan_give(core->loans, &result->list);
     }
 }
 
@@ -279,7 +279,7 @@ static bool result_send(struct mill_core *core, struct mill_op *op)
         .start_offset = op->start_offset,
         .high_watermark = op->high_watermark,
         .stable_offset = op->stable_offset,
-        .aborted = op->aborted,
+        .list = op->list,
         .end_offset = op->end_offset,
         .diverging_end = op->diverging_end,
         .diverging_epoch = op->diverging_epoch,
@@ -295,9 +295,9 @@ static bool result_send(struct mill_core *core, struct mill_op *op)
          */
         mill_loan_lend(core->loans, result->refs[i].extent);
     }
-    if (result->aborted.size_bytes > 0) {
-        mill_loan_lend(core->loans, result->aborted.extent);
-        mill_scratch_retire(core, result->aborted.extent);
+    if (result->list.size_bytes > 0) {
+        mill_loan_lend(core->loans, result->list.extent);
+        mill_scratch_retire(core, result->list.extent);
     }
     core->peer_touched[op->origin] = true;
     return true;
@@ -311,9 +311,9 @@ void mill_peer_answer(struct mill_core *core, struct mill_op *op)
     }
     if (op->kind == MILL_OP_READ || op->kind == MILL_OP_WATCH) {
         /* A read changes nothing: do it again when the ring has room. */
-        if (op->aborted.size_bytes > 0) {
-            mill_scratch_retire(core, op->aborted.extent);
-            op->aborted.size_bytes = 0;
+        if (op->list.size_bytes > 0) {
+            mill_scratch_retire(core, op->list.extent);
+            op->list.size_bytes = 0;
         }
         op->state = MILL_OP_RETRY;
         mill_list_add(&core->retry, &op->node);

@@ -50,7 +50,7 @@ static void refs_drop(struct mill_core *core, struct mill_request *request)
     request->refs_count = 0;
     request->refs_sent = 0;
     for (uint32_t i = 0; i < request->ops_count; i++) {
-        mill_op_aborted_drop(core, &request->ops[i]);
+        mill_op_list_drop(core, &request->ops[i]);
     }
 }
 

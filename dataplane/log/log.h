@@ -224,6 +224,32 @@ struct mill_marker_append {
     int16_t producer_epoch;
 };
 
+/* A producer with something in the log (KIP-664). */
+struct mill_log_producer_state {
+    int64_t producer_id;
+    int64_t last_timestamp;    /* of its last batch or marker */
+    int64_t txn_first_offset;  /* of its open transaction, -1 none */
+    int32_t last_sequence;     /* -1 none since its epoch began */
+    int32_t coordinator_epoch; /* of its last marker, -1 none */
+    int16_t epoch;
+};
+/* Where a walk over them stands: begins with all zero. */
+struct mill_log_producers_at {
+    int64_t id;
+    uint32_t number;
+    bool begun;
+    bool scan;
+    bool ended; /* all were told */
+};
+/* Tells the next ones, each at most once, in no order; at most most (above 0), into ret. Between
+ * two calls producers may come and go: one that is there throughout is told. ret: how many, maybe 0
+ * before the end; -ESTALE: what was told so far is void, the walk begins anew by itself. */
+int mill_log_producers_list(const struct mill_partition *partition,
+                            struct mill_log_producers_at *at, struct mill_log_producer_state *ret,
+                            uint32_t most) MILL_WARN_UNUSED;
+/* How many there are, with those that were only let in. */
+uint32_t mill_log_producers_count(const struct mill_partition *partition);
+
 /* The coordinator says: the partition is part of the producer's transaction of that epoch; until
  * its marker the producer's transactional batches are taken. Repeating it changes nothing. ret:
  * INVALID_PRODUCER_EPOCH a newer epoch has written; KAFKA_STORAGE_ERROR no room, or the partition

@@ -82,8 +82,9 @@ struct log_producer_batch {
 
 struct log_producer {
     int64_t producer_id;
-    int64_t written_ms; /* wall clock of the last append */
-    uint32_t partition; /* slot */
+    int64_t written_ms;     /* wall clock of the last append */
+    int64_t last_timestamp; /* of its last batch or marker */
+    uint32_t partition;     /* slot */
     uint32_t hash_next;
     uint32_t older; /* least recently used order over all partitions */
     uint32_t newer;
@@ -169,6 +170,7 @@ struct mill_partition {
     uint32_t hint;   /* extent of the last read */
     uint32_t post;   /* extent with the first bytes not yet posted, MILL_LOG_NONE none */
     uint32_t producers;
+    uint32_t producers_count;
     uint32_t txn_first; /* by first offset */
     uint32_t txn_last;
     uint32_t txn_ended; /* ended, marker not below the high watermark, oldest first */

@@ -149,6 +149,7 @@ static void forget(struct mill_log *log, struct log_producer *entry)
     entry->producer_id = -1;
     entry->hash_next = producers->free_head;
     producers->free_head = number;
+    log->partitions[entry->partition].producers_count--;
     log->stats.producers--;
 }
 
@@ -189,6 +190,7 @@ static struct log_producer *make(struct mill_partition *partition, int64_t id)
         producers->entries[partition->producers].mine_prev = number;
     }
     partition->producers = number;
+    partition->producers_count++;
     age_newest(producers, entry);
     log->stats.producers++;
     return entry;
@@ -333,6 +335,7 @@ void mill_log_producer_note(struct mill_partition *partition, const struct mill_
         batch_add(entry, &noted);
     }
     entry->written_ms = written_ms;
+    entry->last_timestamp = batch->max_timestamp;
     if ((batch->attributes & MILL_BATCH_TRANSACTIONAL) && entry->txn == MILL_LOG_NONE) {
         txn_open(partition, entry, batch->base_offset, stream_pos);
     }
@@ -393,6 +396,7 @@ void mill_log_marker_note(struct mill_partition *partition, const struct mill_ba
     MILL_ASSERT(entry != NULL);
     entry->coordinator_epoch = marker->coordinator_epoch;
     entry->written_ms = written_ms;
+    entry->last_timestamp = batch->max_timestamp;
     bool held = is_held(entry);
 #ifndef MILL_MUTANT_LOG_GRANT_OUTLIVES_MARKER
     /* Whoever comes now was let in for a transaction that is over. */
@@ -432,6 +436,7 @@ bool mill_log_producer_restore(struct mill_partition *partition,
     }
     entry->coordinator_epoch = from->coordinator_epoch;
     entry->written_ms = written_ms;
+    entry->last_timestamp = from->last_timestamp;
 #ifndef MILL_MUTANT_LOG_TXN_UNAWAITED
     if (from->txn_open && entry->txn == MILL_LOG_NONE) {
         if (!is_held(entry)) {

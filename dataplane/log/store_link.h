@@ -177,6 +177,7 @@ struct mill_link_producer {
     int64_t base_offset;
     int64_t last_offset;
     int64_t timestamp;
+    int64_t last_timestamp; /* of its last batch or marker, which may be a later one */
     int32_t first_sequence;
     int32_t coordinator_epoch;
     int16_t epoch;

@@ -232,6 +232,7 @@ static uint32_t open_tell(struct mill_store *store, struct store_partition *part
                 *to = entry->batches[partition->batches_told];
             }
             to->head = head;
+            to->last_timestamp = entry->timestamp;
             to->coordinator_epoch = entry->coordinator_epoch;
             to->txn_open = entry->txn_first >= 0;
             work++;

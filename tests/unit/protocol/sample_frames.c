@@ -224,6 +224,25 @@ static int delete_records(struct mill_writer *to, int16_t version)
     return mill_delete_records_request_encode(to, version, &message);
 }
 
+/* --- DescribeProducers ----------------------------------------------------------------------- */
+
+static void get_producers_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_describe_producers_request_topics *topic = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    topic->name = mill_wstr_of(topic_name);
+    topic->partition_indexes = one(get_zero);
+}
+
+static int describe_producers(struct mill_writer *to, int16_t version)
+{
+    struct mill_describe_producers_request message;
+    mill_describe_producers_request_defaults(&message);
+    message.topics = one(get_producers_topic);
+    return mill_describe_producers_request_encode(to, version, &message);
+}
+
 /* --- Metadata, ApiVersions, DescribeCluster, FindCoordinator --------------------------------- */
 
 static void get_metadata_topic(const void *context, int32_t index, void *ret_element)
@@ -1020,6 +1039,7 @@ static const struct sample {
     {46, list_reassignments},
     {47, offset_delete},
     {60, describe_cluster},
+    {61, describe_producers},
     {65, describe_transactions},
     {66, list_transactions},
     {68, consumer_heartbeat},
