@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What operators ask of the transactions' coordinator; see api.h. ref: KIP-664, KIP-994 (duration)
+/* What operators ask of the transactions' coordinator; see api.h. ref: KIP-664, KIP-994 (duration),
+ * KIP-1152 (pattern)
  */
 #include "control/txn/api.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "control/admin/words.h"
+#include "control/group/pattern.h"
 #include "control/txn/txns.h"
 #include "protocol/errors.h"
 
@@ -126,11 +129,16 @@ void mill_describe_transactions(struct mill_admin_request *request, struct mill_
 /* --- ListTransactions --------------------------------------------------------------------------
  */
 
+enum {
+    WHY_BYTES = 128,
+};
+
 struct filter {
     struct mill_words states;
     struct mill_warray producer_ids;
     int64_t duration_ms; /* longer than this; -1 any */
     int64_t now_ms;
+    struct mill_pattern *pattern; /* of the id; NULL any */
 };
 
 struct list_fill {
@@ -163,22 +171,58 @@ static const char *state_text(uint32_t index)
     return mill_txn_state_name((enum mill_txn_state)index);
 }
 
-/* Whether the filter lets the transaction through. */
-static bool is_listed(const struct filter *filter, const struct mill_txn *txn)
+/* Whether the filter lets the transaction through. ret: 1, 0, or -E2BIG: the pattern takes too many
+ * steps. */
+static int is_listed(const struct filter *filter, const struct mill_txn *txn)
 {
     struct mill_warray ids = filter->producer_ids;
     bool any_id = ids.count <= 0;
     int64_t id = 0;
     if (txn->now.state == MILL_TXN_DEAD || txn->now.producer_epoch < 0 ||
         !mill_words_have(&filter->states, txn->now.state)) {
-        return false;
+        return 0;
     }
     while (!any_id && mill_warray_next_i64(&ids, &id)) {
         any_id = id == txn->now.producer_id;
     }
-    return any_id &&
-           (filter->duration_ms < 0 ||
-            (txn->now.start_ms >= 0 && filter->now_ms - txn->now.start_ms > filter->duration_ms));
+    int64_t lasts_ms = txn->now.start_ms >= 0 ? filter->now_ms - txn->now.start_ms : -1;
+    if (!any_id || (filter->duration_ms >= 0 && lasts_ms <= filter->duration_ms)) {
+        return 0;
+    }
+#ifdef MILL_MUTANT_TXN_LIST_ANY_ID
+    return 1;
+#endif
+    return filter->pattern ? mill_pattern_match(filter->pattern, txn->id) : 1;
+}
+
+/* All that the filter lets through. ret: how many; -E2BIG as above. */
+static int32_t list(const struct mill_txns *txns, const struct filter *filter,
+                    const struct mill_txn **ret_found)
+{
+    int32_t count = 0;
+    for (uint32_t i = 0; i < txns->shards.count; i++) {
+        for (const struct mill_txn *txn = txns->shards.items[i].first;
+             txn && txns->shards.items[i].state == MILL_SHARD_READY; txn = txn->shard_next) {
+            int listed = is_listed(filter, txn);
+            if (listed < 0) {
+                return listed;
+            }
+            if (listed > 0) {
+                ret_found[count++] = txn;
+            }
+        }
+    }
+    return count;
+}
+
+/* An empty pattern is none. ret: false: it is not valid, or no memory. */
+static bool pattern_open(struct mill_admin_request *request, const struct mill_wstr *text,
+                         struct mill_pattern **ret)
+{
+    char why[WHY_BYTES];
+    const char *copy = text->length > 0 ? mill_admin_text(request, text, NULL) : NULL;
+    *ret = copy ? mill_pattern_open(copy, why, sizeof(why)) : NULL;
+    return text->length <= 0 || *ret;
 }
 
 void mill_list_transactions(struct mill_admin_request *request, struct mill_cursor *at)
@@ -188,7 +232,6 @@ void mill_list_transactions(struct mill_admin_request *request, struct mill_curs
     const struct mill_txns *txns = request->txns;
     static const struct mill_words_known known = {MILL_TXN_STATE_COUNT, state_text, false};
     struct filter filter;
-    int32_t count = 0;
     if (mill_list_transactions_request_decode(at, request->header.api_version, &in) < 0 ||
         in.producer_id_filters.count > MILL_ADMIN_ELEMENTS_MAX ||
         !mill_words_read(request, &in.state_filters, &known, &filter.states)) {
@@ -201,26 +244,27 @@ void mill_list_transactions(struct mill_admin_request *request, struct mill_curs
     /* The pool's bound follows the request's size; this list follows ours. */
     struct list_fill fill = {.filter = &filter};
     fill.found = malloc(MILL_MAX(txns->count, 1u) * sizeof(fill.found[0]));
-    if (!fill.found) {
+    bool valid = pattern_open(request, &in.transactional_id_pattern, &filter.pattern);
+    if (!fill.found || request->memory_short) {
+        mill_pattern_close(filter.pattern);
+        free(fill.found);
         mill_admin_close(request);
         return;
     }
-    for (uint32_t i = 0; i < txns->shards.count; i++) {
-        for (const struct mill_txn *txn = txns->shards.items[i].first;
-             txn && txns->shards.items[i].state == MILL_SHARD_READY; txn = txn->shard_next) {
-            if (is_listed(&filter, txn)) {
-                fill.found[count++] = txn;
-            }
-        }
-    }
+    int32_t count = valid ? list(txns, &filter, fill.found) : -EINVAL;
     mill_list_transactions_response_defaults(&out);
-    out.error_code = txns->shards.loading_count > 0
-                         ? (int16_t)MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS
-                         : (int16_t)MILL_KERR_NONE;
-    out.unknown_state_filters = (struct mill_warray){
-        .count = filter.states.unknown_count, .get = get_unknown, .context = &fill};
-    out.transaction_states =
-        (struct mill_warray){.count = count, .get = get_listed, .context = &fill};
+    if (count < 0) {
+        out.error_code = MILL_KERR_INVALID_REGULAR_EXPRESSION; /* and nothing else, as Kafka */
+    } else {
+        out.error_code = txns->shards.loading_count > 0
+                             ? (int16_t)MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS
+                             : (int16_t)MILL_KERR_NONE;
+        out.unknown_state_filters = (struct mill_warray){
+            .count = filter.states.unknown_count, .get = get_unknown, .context = &fill};
+        out.transaction_states =
+            (struct mill_warray){.count = count, .get = get_listed, .context = &fill};
+    }
     mill_admin_answer(request, encode_list, &out);
+    mill_pattern_close(filter.pattern);
     free(fill.found);
 }

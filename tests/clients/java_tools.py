@@ -20,6 +20,7 @@ import threading
 import time
 
 import confluent_kafka
+import java_transactions
 from confluent_kafka import TopicPartition
 
 from lib import compat
@@ -28,7 +29,8 @@ from lib.wire import API_VERSIONS, Client
 
 JARS = sorted(glob.glob(os.path.join(TOP, "build/clients/java/lib/*.jar")))
 AT_ONCE = 2
-ALONE = ("BrokerApiVersionsCommand", "VerifiableProducer, VerifiableConsumer", "ConfigCommand, brokers")
+ALONE = ("BrokerApiVersionsCommand", "VerifiableProducer, VerifiableConsumer", "ConfigCommand, brokers",
+         "TransactionsCommand")
 LIMIT_S = 300
 GROUPS = "consumer.group.ConsumerGroupCommand"
 PARTITIONS = 2
@@ -491,13 +493,14 @@ def main():
         "ProducerPerformance, ConsumerPerformance": ("every record sent is read",
                                                      lambda tools: check_performance(tools, records)),
         "EndToEndLatency": ("acks=all", lambda tools: check_latency(tools, latencies)),
+        "TransactionsCommand": ("list with its filters, describe, describe-producers, forceTerminateTransaction; a hanging "
+                                "one is found by find-hanging, and ended by abort", java_transactions.check),
         "GroupsCommand": ("list with the kind of each group", lambda tools: check_list_groups(tools, topic)),
         "ClusterTool": ("cluster-id", check_cluster),
         "ReplicaVerificationTool": ("of one replica: nothing lags", lambda tools: check_replicas(tools, topic)),
     }
     for subject, (what, _) in checks.items():
         table.row(subject, what)
-    table.leave_out("TransactionsCommand", "", "DescribeTransactions, ListTransactions and DescribeProducers are not served yet")
     table.leave_out("ShareGroupCommand, StreamsGroupCommand and the share clients", "",
                     "share and streams groups are not served yet")
     table.leave_out("DelegationTokenCommand, AclCommand", "", "there is no security yet")
