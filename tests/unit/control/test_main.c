@@ -1,13 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: the program millrace-control starts from what a supervisor passes, serves, sleeps without
- * cost, looks by itself beside busy cores, ends with 0 at SIGTERM, and refuses what can never start
- * with 3. Method: this test is the
- * supervisor: shared memory in memfds, MILLRACE_FDS, fork and exec. */
+ * cost, looks by itself beside busy cores, ends at SIGTERM whenever it comes, with 0 once it
+ * serves, and refuses what can never start with 3. Method: this test is the supervisor: shared
+ * memory in memfds, MILLRACE_FDS, fork and exec. No wait is without an end: one that lasts too long
+ * tells where the process stands. */
 #include "tests/unit/control/fake_core.h"
 
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+
+enum {
+    WAIT_STEP_US = 1000,
+    SERVING_STEPS = 20000, /* a sanitizer on a busy machine takes seconds for a start */
+    END_STEPS = 60000,
+    MOMENTS = 40,            /* at which SIGTERM comes, in the time that a start takes */
+    MOMENTS_SERVING = 40,    /* the same, behind the word that it serves */
+    MOMENT_SERVING_US = 250, /* between two of these */
+};
 
 struct started {
     char dir[64];
@@ -76,24 +86,60 @@ static pid_t start(const struct started *s, bool with_bell)
     return child;
 }
 
-static void wait_serving(const struct started *s, pid_t child)
+/* What the kernel knows of a process that does not do what it should. */
+static void tell_where(pid_t child)
 {
-    for (int i = 0; i < 500; i++) {
-        if (atomic_load(&s->segment->control.serving) == 1) {
-            assert_true(atomic_load(&s->segment->control.incarnation) != 0);
+    static const char *const names[] = {"status", "wchan", "syscall", "stack"};
+    char path[64];
+    char text[2048];
+    for (size_t i = 0; i < MILL_COUNT_OF(names); i++) {
+        snprintf(path, sizeof(path), "/proc/%d/%s", child, names[i]);
+        FILE *file = fopen(path, "r");
+        size_t got = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+        text[got] = '\0';
+        fprintf(stderr, "--- %s\n%s\n", path, text);
+        if (file) {
+            fclose(file);
+        }
+    }
+}
+
+static void give_up(pid_t child, const char *what)
+{
+    tell_where(child);
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+    fail_msg("%s", what);
+}
+
+/* Until it serves as another one than before. */
+static void wait_serving(const struct started *s, pid_t child, uint64_t before)
+{
+    for (int i = 0; i < SERVING_STEPS; i++) {
+        uint64_t incarnation = atomic_load(&s->segment->control.incarnation);
+        if (incarnation != before && incarnation != 0 &&
+            atomic_load(&s->segment->control.serving) == 1) {
             return;
         }
         assert_int_equal(waitpid(child, NULL, WNOHANG), 0);
-        usleep(10000);
+        usleep(WAIT_STEP_US);
     }
-    fail_msg("control does not serve");
+    give_up(child, "control does not serve");
 }
 
 static int end_of(pid_t child)
 {
     int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    for (int i = 0; i < END_STEPS; i++) {
+        pid_t ended = waitpid(child, &status, WNOHANG);
+        if (ended != 0) {
+            assert_int_equal(ended, child);
+            return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+        }
+        usleep(WAIT_STEP_US);
+    }
+    give_up(child, "control does not end");
+    return -1;
 }
 
 static void clean(struct started *s)
@@ -120,7 +166,7 @@ static void test_main_serves_sleeps_and_ends(void **state)
     struct started s = {0};
     prepare(&s, "");
     pid_t child = start(&s, true);
-    wait_serving(&s, child);
+    wait_serving(&s, child, 0);
     uint64_t first = atomic_load(&s.segment->control.incarnation);
     sleep(2);
     kill(child, SIGKILL);
@@ -130,13 +176,46 @@ static void test_main_serves_sleeps_and_ends(void **state)
     assert_int_equal(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec, 0);
     assert_true(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec < 500000);
     child = start(&s, true);
-    while (atomic_load(&s.segment->control.incarnation) == first) {
-        usleep(1000);
-    }
-    wait_serving(&s, child);
+    wait_serving(&s, child, first);
     kill(child, SIGTERM);
     assert_int_equal(end_of(child), 0);
     assert_int_equal(atomic_load(&s.segment->control.incarnation), 0);
+    clean(&s);
+}
+
+static uint64_t now_us(void)
+{
+    return mill_now_read().mono_ns / MILL_NS_PER_US;
+}
+
+/* Before the handler is there the signal itself ends the process; none is lost between. */
+static void test_main_sigterm_ends_at_any_moment(void **state)
+{
+    (void)state;
+    struct started s = {0};
+    prepare(&s, "");
+    uint64_t begun_us = now_us();
+    pid_t child = start(&s, true);
+    wait_serving(&s, child, 0);
+    uint64_t start_us = now_us() - begun_us;
+    kill(child, SIGTERM);
+    assert_int_equal(end_of(child), 0);
+    for (uint32_t i = 0; i < MOMENTS; i++) {
+        child = start(&s, true);
+        usleep((useconds_t)(start_us * i / MOMENTS));
+        kill(child, SIGTERM);
+        int code = end_of(child);
+        assert_true(code == 0 || code == -SIGTERM);
+    }
+    for (uint32_t i = 0; i < MOMENTS_SERVING; i++) {
+        uint64_t before = atomic_load(&s.segment->control.incarnation);
+        child = start(&s, true);
+        wait_serving(&s, child, before);
+        usleep(i * MOMENT_SERVING_US);
+        kill(child, SIGTERM);
+        assert_int_equal(end_of(child), 0);
+        assert_int_equal(atomic_load(&s.segment->control.incarnation), 0);
+    }
     clean(&s);
 }
 
@@ -171,7 +250,7 @@ static void test_main_busy_cores_ring_no_bell(void **state)
     struct started s = {0};
     prepare(&s, "dataplane.idle=busy\n");
     pid_t child = start(&s, true);
-    wait_serving(&s, child);
+    wait_serving(&s, child, 0);
     struct fake f = {.segment = s.segment, .incarnation = FAKE_INCARNATION};
     fake_attach(&f);
     assert_true(ask_silently(&f) >= 0);
@@ -209,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_main_serves_sleeps_and_ends),
+        cmocka_unit_test(test_main_sigterm_ends_at_any_moment),
         cmocka_unit_test(test_main_busy_cores_ring_no_bell),
         cmocka_unit_test(test_main_permanent_faults_exit_3),
     };
