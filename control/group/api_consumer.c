@@ -124,11 +124,12 @@ static void beat_refuse(struct mill_groups *groups, struct mill_admin_request *r
 
 static void queue_run(struct mill_groups *groups, struct mill_group *group);
 
-/* Replays the records of a plan that the log has. */
-static void plan_apply(struct mill_groups *groups, struct mill_group *group,
+/* Replays the records of a plan that the log has. ret: false: not all, for want of memory. */
+static bool plan_apply(struct mill_groups *groups, struct mill_group *group,
                        const struct mill_consumer_plan *plan)
 {
     struct mill_pool pool = {.limit_bytes = PLAN_BYTES_MAX};
+    bool whole = true;
     for (uint32_t i = 0; i < plan->records_count; i++) {
         const struct mill_journal_record *from = &plan->records[i];
         struct mill_buf key;
@@ -147,10 +148,13 @@ static void plan_apply(struct mill_groups *groups, struct mill_group *group,
         } else if (good) {
             mill_group_forget_classic(&groups->env, group);
         }
-        groups->shards.records_bad += good ? 0 : 1;
+        whole = whole && good;
         mill_pool_clear(&pool);
     }
-    mill_consumer_done(&groups->consumer, group, plan);
+    if (whole) {
+        mill_consumer_done(&groups->consumer, group, plan);
+    }
+    return whole;
 }
 
 /* What was due could not be written: not at once again. */
@@ -170,6 +174,7 @@ static void written(void *context, const struct mill_journal_result *result)
     struct mill_consumer_write *write = context;
     struct mill_groups *groups = write->groups;
     struct mill_group *group = mill_groups_find(groups, write->group_id);
+    int64_t before = mill_shards_known(&groups->shards, write->shard);
     int16_t error = mill_shards_outcome(&groups->shards, write->shard, result);
     if (!group || group->write != write) {
         group = NULL; /* the topic of the groups went meanwhile */
@@ -179,9 +184,11 @@ static void written(void *context, const struct mill_journal_result *result)
         group->write = NULL;
         group->commits--;
     }
-    if (group && error == MILL_KERR_NONE) {
-        plan_apply(groups, group, &write->plan);
-    } else if (group) {
+    if (group && error == MILL_KERR_NONE && !plan_apply(groups, group, &write->plan)) {
+        /* It is in the log, and not all of it here: learnt by reading. */
+        mill_shards_read_again(&groups->shards, write->shard, before);
+        error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    } else if (group && error != MILL_KERR_NONE) {
         timer_later(groups, group);
         if (error == MILL_KERR_UNKNOWN_SERVER_ERROR) {
             (void)mill_consumer_remove_fewer(group, &write->plan);

@@ -51,9 +51,13 @@ static bool apply_consumer(struct mill_groups *groups, const struct mill_group_r
     struct mill_group *group = record->tombstone ? mill_groups_find(groups, record->group)
                                                  : mill_groups_make(groups, record->group);
     if (!group) {
+        groups->shards.memory_short = !record->tombstone && groups->groups_count < MILL_GROUPS_MAX;
         return record->tombstone;
     }
     bool good = mill_consumer_apply(&groups->consumer, group, &record->consumer);
+#ifndef MILL_MUTANT_CONSUMER_MEMORY_FORGOTTEN
+    groups->shards.memory_short = !good;
+#endif
     if (!group->consumers && group->offsets_count == 0 && group->members_count == 0 &&
         group->commits == 0) {
         mill_groups_remove(groups, group);
@@ -92,11 +96,12 @@ static bool load_txn_offset(struct mill_groups *groups, int32_t shard, int64_t p
     return offset != NULL;
 }
 
-static void load_marker(void *context, int32_t shard, const struct mill_journal_at *at, bool commit)
+static bool load_marker(void *context, int32_t shard, const struct mill_journal_at *at, bool commit)
 {
-#ifndef MILL_MUTANT_GROUP_TXN_MARKER_UNREAD
-    mill_txn_offsets_end(context, shard, at->producer_id, commit, at->offset);
+#ifdef MILL_MUTANT_GROUP_TXN_MARKER_UNREAD
+    return true;
 #endif
+    return mill_txn_offsets_end(context, shard, at->producer_id, commit, at->offset);
 }
 
 static bool load_record(void *context, int32_t shard, bool again, const struct mill_journal_at *at,
@@ -161,8 +166,11 @@ void mill_groups_txn_ended(struct mill_groups *groups, const char *topic, int32_
 {
     /* While the shard is read on, the marker is met there, behind what is still to be read. */
     if (strcmp(topic, MILL_OFFSETS_TOPIC) == 0 && (uint32_t)partition < groups->shards.count &&
-        groups->shards.items[partition].state == MILL_SHARD_READY) {
-        mill_txn_offsets_end(groups, partition, producer_id, commit, INT64_MAX);
+        groups->shards.items[partition].state == MILL_SHARD_READY &&
+        !mill_txn_offsets_end(groups, partition, producer_id, commit, INT64_MAX)) {
+        /* Those that are left are met again, and then their marker. */
+        mill_shards_read_again(&groups->shards, partition,
+                               mill_txn_offsets_first(groups, partition, producer_id));
     }
 }
 

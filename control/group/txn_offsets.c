@@ -102,12 +102,17 @@ static struct mill_txn_offset *take_out(struct mill_groups *groups, struct mill_
     return offset;
 }
 
+static bool is_of(const struct mill_txn_offset *offset, int32_t shard, int64_t producer_id)
+{
+    return offset->producer_id == producer_id && offset->shard == shard;
+}
+
 void mill_txn_offsets_add(struct mill_groups *groups, int32_t shard, int64_t producer_id,
                           struct mill_txn_offset *offset)
 {
     struct mill_txn_offset **bucket = producer_bucket(groups, shard, producer_id);
     for (struct mill_txn_offset **at = bucket; *at; at = &(*at)->next_producer) {
-        if ((*at)->producer_id == producer_id && (*at)->shard == shard &&
+        if (is_of(*at, shard, producer_id) &&
             same_key(*at, offset->group_id, offset->topic, offset->partition)) {
             mill_txn_offset_free(groups, take_out(groups, at));
             break;
@@ -124,42 +129,59 @@ void mill_txn_offsets_add(struct mill_groups *groups, int32_t shard, int64_t pro
     groups->txn_offsets.count++;
 }
 
-/* The transaction is committed. */
-static void settle(struct mill_groups *groups, const struct mill_txn_offset *offset)
+/* The transaction is committed. ret: false no memory. */
+static bool settle(struct mill_groups *groups, const struct mill_txn_offset *offset)
 {
     struct mill_group *group = mill_groups_make(groups, offset->group_id);
     const struct mill_group_offset *present =
         group ? mill_groups_offset(groups, group, offset->topic, offset->partition) : NULL;
 #ifndef MILL_MUTANT_GROUP_TXN_OFFSET_OLD_WINS
     if (present && present->value.log_offset > offset->value.log_offset) {
-        return; /* committed outside of the transaction, after this one */
+        return true; /* committed outside of the transaction, after this one */
     }
 #endif
-    if (!group ||
-        !mill_groups_offset_set(groups, group, offset->topic, offset->partition, &offset->value)) {
+    if (!group && groups->groups_count >= MILL_GROUPS_MAX) {
         groups->commits_failed++; /* read from the log again at the next start */
+        return true;
     }
+    return group &&
+           mill_groups_offset_set(groups, group, offset->topic, offset->partition, &offset->value);
 }
 
-void mill_txn_offsets_end(struct mill_groups *groups, int32_t shard, int64_t producer_id,
+bool mill_txn_offsets_end(struct mill_groups *groups, int32_t shard, int64_t producer_id,
                           bool commit, int64_t before_offset)
 {
     struct mill_txn_offset **at = producer_bucket(groups, shard, producer_id);
-    while (*at) {
-        if ((*at)->producer_id != producer_id || (*at)->shard != shard ||
-            (*at)->value.log_offset >= before_offset) {
-            at = &(*at)->next_producer;
-            continue;
-        }
-        struct mill_txn_offset *offset = take_out(groups, at);
+    bool whole = true;
 #ifdef MILL_MUTANT_GROUP_TXN_OFFSET_ABORTED_KEPT
-        commit = true;
+    commit = true;
 #endif
-        if (commit) {
-            settle(groups, offset);
+    while (*at) {
+        bool ends = is_of(*at, shard, producer_id) && (*at)->value.log_offset < before_offset;
+        bool done = ends && (!commit || settle(groups, *at));
+#ifdef MILL_MUTANT_GROUP_TXN_OFFSET_MEMORY_LOST
+        done = ends;
+#endif
+        whole = whole && done == ends;
+        if (done) {
+            mill_txn_offset_free(groups, take_out(groups, at));
+        } else {
+            at = &(*at)->next_producer;
         }
-        mill_txn_offset_free(groups, offset);
     }
+    return whole;
+}
+
+int64_t mill_txn_offsets_first(const struct mill_groups *groups, int32_t shard, int64_t producer_id)
+{
+    int64_t first = INT64_MAX;
+    for (const struct mill_txn_offset *offset = *producer_bucket(groups, shard, producer_id);
+         offset; offset = offset->next_producer) {
+        if (is_of(offset, shard, producer_id)) {
+            first = MILL_MIN(first, offset->value.log_offset);
+        }
+    }
+    return first;
 }
 
 void mill_txn_offsets_drop(struct mill_groups *groups, int32_t shard)

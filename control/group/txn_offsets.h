@@ -45,9 +45,13 @@ void mill_txn_offset_free(struct mill_groups *groups, struct mill_txn_offset *of
 void mill_txn_offsets_add(struct mill_groups *groups, int32_t shard, int64_t producer_id,
                           struct mill_txn_offset *offset);
 /* The producer's transaction ended in this shard: what lies before before_offset is the group's
- * now, unless something newer is, or is forgotten. */
-void mill_txn_offsets_end(struct mill_groups *groups, int32_t shard, int64_t producer_id,
+ * now, unless something newer is, or is forgotten. ret: false: some are left for want of memory, to
+ * be ended once more. */
+bool mill_txn_offsets_end(struct mill_groups *groups, int32_t shard, int64_t producer_id,
                           bool commit, int64_t before_offset);
+/* Where in the log the first of the producer's in this shard lies; INT64_MAX: it has none. */
+int64_t mill_txn_offsets_first(const struct mill_groups *groups, int32_t shard,
+                               int64_t producer_id);
 /* Forgets all of the shard. */
 void mill_txn_offsets_drop(struct mill_groups *groups, int32_t shard);
 /* True when a transaction may still change this offset. */

@@ -23,6 +23,7 @@ enum {
     PRODUCE_VERSION = 8,
     FETCH_VERSION = 11,
     LIST_OFFSETS_VERSION = 3,
+    EPOCH_VERSION = 3,
     FLIGHT_MAX = 64, /* batches of one request */
     FLIGHT_BYTES_MAX = 4 << 20,
     ANSWER_BYTES_MAX = 64 << 20, /* a batch of the largest max.message.bytes that is sensible */
@@ -71,6 +72,7 @@ struct read {
     struct read *next;
     char topic[MILL_TOPIC_NAME_MAX + 1];
     int32_t index;
+    int32_t leader_epoch;
     int64_t offset;
     mill_journal_read_done done;
     void *context;
@@ -555,6 +557,7 @@ int mill_journal_read(struct mill_journal *journal, const struct mill_map_topic 
     }
     struct core *core = &journal->cores[mill_owner_of(&topic->id, index, journal->cores_count)];
     read->index = index;
+    read->leader_epoch = topic->partitions[index].leader_epoch;
     read->offset = offset;
     read->done = done;
     read->context = context;
@@ -680,20 +683,43 @@ static void get_start_topic(const void *context, int32_t index, void *ret_elemen
         (struct mill_warray){.count = 1, .get = get_start_partition, .context = read};
 }
 
+static void get_end_partition(const void *context, int32_t index, void *ret_element)
+{
+    const struct read *read = context;
+    struct mill_offset_for_leader_epoch_request_topics_partitions *element = ret_element;
+    MILL_UNUSED(index);
+    element->partition = read->index;
+    element->current_leader_epoch = -1;
+    element->leader_epoch = read->leader_epoch; /* the present one ends where the log does */
+}
+
+static void get_end_topic(const void *context, int32_t index, void *ret_element)
+{
+    const struct read *read = context;
+    struct mill_offset_for_leader_epoch_request_topics *element = ret_element;
+    MILL_UNUSED(index);
+    element->topic = mill_wstr_of(read->topic);
+    element->partitions =
+        (struct mill_warray){.count = 1, .get = get_end_partition, .context = read};
+}
+
 static int16_t key_of(const struct core *core)
 {
-    return core->busy == APPENDING     ? MILL_API_KEY_PRODUCE
-           : core->busy == MARKING     ? mill_marks_key(core->marking)
-           : core->reading->offset < 0 ? MILL_API_KEY_LIST_OFFSETS
-                                       : MILL_API_KEY_FETCH;
+    if (core->busy != READING) {
+        return core->busy == APPENDING ? MILL_API_KEY_PRODUCE : mill_marks_key(core->marking);
+    }
+    return core->reading->offset == MILL_JOURNAL_START ? MILL_API_KEY_LIST_OFFSETS
+           : core->reading->offset == MILL_JOURNAL_END ? MILL_API_KEY_OFFSET_FOR_LEADER_EPOCH
+                                                       : MILL_API_KEY_FETCH;
 }
 
 static int16_t version_of(int16_t key)
 {
-    return key == MILL_API_KEY_PRODUCE        ? PRODUCE_VERSION
-           : key == MILL_API_KEY_FETCH        ? FETCH_VERSION
-           : key == MILL_API_KEY_LIST_OFFSETS ? LIST_OFFSETS_VERSION
-                                              : mill_marks_version(key);
+    return key == MILL_API_KEY_PRODUCE                   ? PRODUCE_VERSION
+           : key == MILL_API_KEY_FETCH                   ? FETCH_VERSION
+           : key == MILL_API_KEY_LIST_OFFSETS            ? LIST_OFFSETS_VERSION
+           : key == MILL_API_KEY_OFFSET_FOR_LEADER_EPOCH ? EPOCH_VERSION
+                                                         : mill_marks_version(key);
 }
 
 static int encode_request(struct mill_journal *journal, struct core *core, struct mill_writer *to)
@@ -711,7 +737,14 @@ static int encode_request(struct mill_journal *journal, struct core *core, struc
     if (core->busy == MARKING) {
         return mill_marks_encode(to, core->marking, core->marking_count);
     }
-    if (core->reading->offset < 0) {
+    if (core->reading->offset == MILL_JOURNAL_END) {
+        struct mill_offset_for_leader_epoch_request message;
+        mill_offset_for_leader_epoch_request_defaults(&message);
+        message.topics =
+            (struct mill_warray){.count = 1, .get = get_end_topic, .context = core->reading};
+        return mill_offset_for_leader_epoch_request_encode(to, EPOCH_VERSION, &message);
+    }
+    if (core->reading->offset == MILL_JOURNAL_START) {
         struct mill_list_offsets_request message;
         mill_list_offsets_request_defaults(&message);
         message.replica_id = -1;
@@ -990,15 +1023,36 @@ static bool start_parse(struct mill_cursor *at, struct mill_journal_read *ret)
     }
     ret->error = part.error_code;
     ret->log_start = part.offset;
-    ret->high_watermark = -1;
+    return true;
+}
+
+/* ret: false malformed. */
+static bool end_parse(struct mill_cursor *at, struct mill_journal_read *ret)
+{
+    struct mill_offset_for_leader_epoch_response message;
+    struct mill_offset_for_leader_epoch_response_topics topic;
+    struct mill_offset_for_leader_epoch_response_topics_partitions part;
+    if (mill_offset_for_leader_epoch_response_decode(at, EPOCH_VERSION, &message) < 0 ||
+        !mill_offset_for_leader_epoch_response_topics_next(&message.topics, EPOCH_VERSION,
+                                                           &topic) ||
+        !mill_offset_for_leader_epoch_response_topics_partitions_next(&topic.partitions,
+                                                                      EPOCH_VERSION, &part)) {
+        return false;
+    }
+    ret->error = part.error_code;
+    ret->log_end = part.end_offset;
     return true;
 }
 
 static void read_done(struct mill_journal *journal, struct core *core, struct mill_cursor *at)
 {
-    struct mill_journal_read result = {.outcome = MILL_JOURNAL_DONE};
+    struct mill_journal_read result = {
+        .outcome = MILL_JOURNAL_DONE, .high_watermark = -1, .log_start = -1, .log_end = -1};
     struct read *read = core->reading;
-    if (!(read->offset < 0 ? start_parse(at, &result) : fetch_parse(at, &result))) {
+    bool good = read->offset == MILL_JOURNAL_START ? start_parse(at, &result)
+                : read->offset == MILL_JOURNAL_END ? end_parse(at, &result)
+                                                   : fetch_parse(at, &result);
+    if (!good) {
         core_lost(journal, core);
         return;
     }

@@ -22,6 +22,9 @@ enum {
     MILL_JOURNAL_READS_MAX = 4096,
     MILL_JOURNAL_MARKS_MAX = 32768,      /* of all cores, waiting or on their way */
     MILL_JOURNAL_READ_BYTES = 256 << 10, /* of one read, or one batch when that is larger */
+    /* In place of an offset: reads nothing but where the log starts, or ends. */
+    MILL_JOURNAL_START = -1,
+    MILL_JOURNAL_END = -2,
 };
 
 /* The list is MILL_JOURNAL_COUNTERS in base/counter_lists.h. */
@@ -56,8 +59,10 @@ struct mill_journal_read {
     int16_t error;                     /* enum mill_kerr; OFFSET_OUT_OF_RANGE: ask for the start */
     const uint8_t *records;            /* whole batches; valid during the call */
     uint32_t records_bytes;
-    int64_t high_watermark; /* -1 when only the start was asked for */
-    int64_t log_start;
+    int64_t high_watermark; /* -1 when only the start or the end was asked for */
+    int64_t log_start;      /* -1 when only the end was */
+    int64_t log_end;        /* behind the last batch, synced or not; -1 when it was not asked for,
+                               or nothing was ever appended */
 };
 typedef void (*mill_journal_read_done)(void *context, const struct mill_journal_read *read);
 
@@ -106,8 +111,8 @@ int mill_journal_append_txn(struct mill_journal *journal, const struct mill_map_
                             int32_t partition, const struct mill_journal_producer *producer,
                             const struct mill_journal_record *records, uint32_t records_count,
                             int64_t now_ms, mill_journal_done done, void *context) MILL_WARN_UNUSED;
-/* Reads from an offset on, about MILL_JOURNAL_READ_BYTES. offset -1: reads nothing but where the
- * log starts. ret: 0 (done follows), -ENOBUFS, -ENOTCONN, -ENOMEM. */
+/* Reads from an offset on, about MILL_JOURNAL_READ_BYTES and below the high watermark; or
+ * MILL_JOURNAL_START, MILL_JOURNAL_END. ret: 0 (done follows), -ENOBUFS, -ENOTCONN, -ENOMEM. */
 int mill_journal_read(struct mill_journal *journal, const struct mill_map_topic *topic,
                       int32_t partition, int64_t offset, mill_journal_read_done done,
                       void *context) MILL_WARN_UNUSED;

@@ -96,6 +96,7 @@ static void read_on(struct mill_shards *shards, struct mill_shard *shard)
 #ifdef MILL_MUTANT_GROUP_UNKNOWN_FORGOTTEN
     return;
 #endif
+    shard->end_known = false;
     if (shard->state == MILL_SHARD_READY) {
         shard->state = MILL_SHARD_LOADING;
         shard->again = true;
@@ -163,16 +164,18 @@ struct loading {
     struct mill_shards *shards;
     uint64_t generation;
     int32_t shard;
-    int64_t short_offset; /* of the first record that there was no memory for, -1 none */
+    int64_t asked;        /* offset, MILL_JOURNAL_START or _END */
+    int64_t short_offset; /* of the first record or marker that there was no memory for, -1 none */
     struct mill_pool pool;
 };
 
 static void load_marker(void *context, const struct mill_journal_at *at, bool commit)
 {
-    const struct loading *loading = context;
+    struct loading *loading = context;
     const struct mill_shards *shards = loading->shards;
-    if (shards->calls->marker && loading->short_offset < 0) {
-        shards->calls->marker(shards->context, loading->shard, at, commit);
+    if (shards->calls->marker && loading->short_offset < 0 &&
+        !shards->calls->marker(shards->context, loading->shard, at, commit)) {
+        loading->short_offset = at->offset;
     }
 }
 
@@ -205,6 +208,15 @@ static void load_end(struct mill_shards *shards, int32_t index)
     shards->loads++;
 }
 
+/* Where a load may end. */
+static int64_t end_of(const struct mill_shard *shard)
+{
+#ifdef MILL_MUTANT_SHARD_UNSYNCED_UNREAD
+    return 0;
+#endif
+    return shard->end_offset;
+}
+
 static void load_done(void *context, const struct mill_journal_read *read)
 {
     struct loading *loading = context;
@@ -216,8 +228,11 @@ static void load_done(void *context, const struct mill_journal_read *read)
     struct mill_shard *shard = &shards->items[loading->shard];
     shard->reading = false;
     if (read->outcome != MILL_JOURNAL_DONE) {
-        shard->ask_start = read->error == MILL_KERR_OFFSET_OUT_OF_RANGE;
-    } else if (shard->ask_start) {
+        shard->ask_start = loading->asked >= 0 && read->error == MILL_KERR_OFFSET_OUT_OF_RANGE;
+    } else if (loading->asked == MILL_JOURNAL_END) {
+        shard->end_known = true;
+        shard->end_offset = read->log_end;
+    } else if (loading->asked == MILL_JOURNAL_START) {
         shard->ask_start = false;
         shard->next_offset = read->log_start;
     } else {
@@ -232,7 +247,8 @@ static void load_done(void *context, const struct mill_journal_read *read)
         /* Nothing up to the end: compaction took the last records. */
         bool nothing = whole && next == shard->next_offset;
         shard->next_offset = nothing ? MILL_MAX(next, read->high_watermark) : next;
-        if (whole && shard->next_offset >= read->high_watermark) {
+        if (whole && shard->end_known &&
+            shard->next_offset >= MILL_MAX(read->high_watermark, end_of(shard))) {
             load_end(shards, loading->shard);
         }
     }
@@ -257,10 +273,12 @@ static void load_begin(struct mill_shards *shards, const struct mill_topic *topi
         *loading = (struct loading){.shards = shards,
                                     .generation = shards->generation,
                                     .shard = (int32_t)i,
+                                    .asked = !shard->end_known  ? MILL_JOURNAL_END
+                                             : shard->ask_start ? MILL_JOURNAL_START
+                                                                : shard->next_offset,
                                     .short_offset = -1,
                                     .pool = {.limit_bytes = MILL_SHARDS_POOL_BYTES}};
-        int64_t from = shard->ask_start ? -1 : shard->next_offset;
-        if (mill_journal_read(shards->journal, topic->record, (int32_t)i, from, load_done,
+        if (mill_journal_read(shards->journal, topic->record, (int32_t)i, loading->asked, load_done,
                               loading) < 0) {
             free(loading);
             return;

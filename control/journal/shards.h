@@ -2,13 +2,14 @@
 /* The partitions of an internal topic as a coordinator keeps them in memory, a shard each: follows
  * the topic, loads, appends, and says what an outcome means.
  *
- *   topic serves --> LOADING: read, apply, read ... up to the high watermark --> READY
- *                       ^                                                          |
- *                       +--------- an append ended with an unknown outcome --------+
+ *   topic serves --> LOADING: ask for the log's end, read, apply, read ... up to there --> READY
+ *                       ^                                                               |
+ *                       +----------- an append ended with an unknown outcome -----------+
  *
  * A shard whose last append has an unknown outcome is read on from the last known offset before it
- * serves again, so that memory never contradicts the log. Knows no group and no transaction.
- * Control's thread. */
+ * serves again, so that memory never contradicts the log. What lies there and is not synced yet, as
+ * with flush.messages=1, is waited for: it may become readable later. Knows no group and no
+ * transaction. Control's thread. */
 #ifndef MILL_CONTROL_JOURNAL_SHARDS_H
 #define MILL_CONTROL_JOURNAL_SHARDS_H
 
@@ -30,6 +31,8 @@ struct mill_shard {
     bool reading;
     bool again;          /* loaded before: only what was appended since is read */
     bool ask_start;      /* its log does not begin at next_offset */
+    bool end_known;      /* of this load: */
+    int64_t end_offset;  /* where the log ended when it began; all before is to be read */
     int64_t next_offset; /* all before is in memory */
     void *first;         /* the owner's: what it keeps of this shard */
 };
@@ -40,8 +43,9 @@ struct mill_shards_calls {
      * set meanwhile: then it is read again. */
     bool (*record)(void *context, int32_t shard, bool again, const struct mill_journal_at *at,
                    const struct mill_record *record, struct mill_pool *pool);
-    /* The end of at->producer_id's transaction, in order with the records. NULL: of no use. */
-    void (*marker)(void *context, int32_t shard, const struct mill_journal_at *at, bool commit);
+    /* The end of at->producer_id's transaction, in order with the records. NULL: of no use. ret:
+     * false: no memory for all of it; it is read again. */
+    bool (*marker)(void *context, int32_t shard, const struct mill_journal_at *at, bool commit);
     /* All that the log has is in memory. */
     void (*ready)(void *context, int32_t shard, bool again);
     /* The topic is gone: forget everything of the shard. */

@@ -506,6 +506,34 @@ static void test_reads_ask_and_end(void **state)
     rig_close(&rig);
 }
 
+/* The end of the log, which may lie behind what can be read, is that of the leader's epoch. */
+static void test_end_is_that_of_the_epoch(void **state)
+{
+    MILL_UNUSED(state);
+    struct rig rig;
+    struct mill_request_header header;
+    struct mill_cursor at;
+    struct mill_buf buf;
+    struct mill_journal_read end = {0};
+    struct mill_offset_for_leader_epoch_request message;
+    struct mill_offset_for_leader_epoch_request_topics topic;
+    struct mill_offset_for_leader_epoch_request_topics_partitions part;
+    rig_open(&rig);
+    assert_int_equal(
+        mill_journal_read(rig.journal, rig.topic, 2, MILL_JOURNAL_END, note_read, &end), 0);
+    assert_true(request(&rig, &header, &at, &buf));
+    assert_int_equal(header.api_key, MILL_API_KEY_OFFSET_FOR_LEADER_EPOCH);
+    assert_int_equal(mill_offset_for_leader_epoch_request_decode(&at, header.api_version, &message),
+                     0);
+    assert_true(mill_offset_for_leader_epoch_request_topics_next(&message.topics,
+                                                                 header.api_version, &topic));
+    assert_true(mill_offset_for_leader_epoch_request_topics_partitions_next(
+        &topic.partitions, header.api_version, &part));
+    assert_int_equal(part.partition, 2);
+    assert_int_equal(part.leader_epoch, rig.topic->partitions[2].leader_epoch);
+    rig_close(&rig);
+}
+
 /* --- markers --------------------------------------------------------------------------------- */
 
 static int mark(struct rig *rig, int number, int32_t partition)
@@ -928,6 +956,7 @@ int main(void)
         cmocka_unit_test(test_malformed_answer_costs_the_stream),
         cmocka_unit_test(test_sizes_are_bounded),
         cmocka_unit_test(test_reads_ask_and_end),
+        cmocka_unit_test(test_end_is_that_of_the_epoch),
         cmocka_unit_test(test_transactions_have_batches_of_their_own),
         cmocka_unit_test(test_grants_and_markers_keep_their_order),
         cmocka_unit_test(test_walk_meets_markers),
