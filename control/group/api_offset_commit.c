@@ -186,13 +186,14 @@ int16_t mill_commit_consumer_may(const struct mill_change *change, const struct 
                                  const char *member_id, int32_t epoch, int16_t version)
 {
     const struct mill_topics *topics = &change->groups->controller->topics;
-    int16_t error = mill_consumer_may_commit(group, member_id, epoch, version, NULL, 0);
+    const struct mill_consumer *member = mill_consumer_find(group, member_id);
+    int16_t error = mill_consumer_may_commit(group, member, epoch, version, NULL, 0);
     for (uint32_t i = 0; i < change->topics_count && error == MILL_KERR_NONE; i++) {
         const struct mill_change_topic *entries = &change->topics[i];
         const struct mill_topic *topic =
             entries->name ? mill_topics_by_name(topics, entries->name, entries->name_length) : NULL;
         for (uint32_t k = 0; topic && k < entries->count && error == MILL_KERR_NONE; k++) {
-            error = mill_consumer_may_commit(group, member_id, epoch, version, &topic->record->id,
+            error = mill_consumer_may_commit(group, member, epoch, version, &topic->record->id,
                                              entries->entries[k].partition);
         }
     }

@@ -191,11 +191,10 @@ enum mill_assignor mill_consumer_elect(const struct mill_consumer_env *env,
     return best;
 }
 
-int16_t mill_consumer_may_commit(const struct mill_group *group, const char *member_id,
+int16_t mill_consumer_may_commit(const struct mill_group *group, const struct mill_consumer *member,
                                  int32_t epoch, int16_t version, const struct mill_uuid *topic_id,
                                  int32_t partition)
 {
-    const struct mill_consumer *member = mill_consumer_find(group, member_id);
     if (group->state == MILL_GROUP_DEAD) {
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }

@@ -25,6 +25,8 @@ enum {
     MILL_CONSUMER_NAMES_MAX = 10000,  /* topics that one member names */
     MILL_CONSUMER_OWNED_MAX = 200000, /* partitions that one heartbeat names */
     MILL_CONSUMER_ID_BYTES_MAX = 249, /* of a member, or of an instance */
+    MILL_CONSUMER_REGEXES_MAX = 64,   /* of a group */
+    MILL_CONSUMER_LOOKS_MAX = 4, /* regular expressions that one plan matches with all topics */
 };
 
 /* Epochs with a meaning, in requests. */
@@ -71,6 +73,7 @@ struct mill_consumer_regex {
     char *text;
     char **topics; /* ascending */
     uint32_t topics_count;
+    uint64_t topics_seen; /* version of the topics then; 0: of another start of control */
 };
 
 /* The part of a group that this protocol has. Its epoch is mill_group.generation. */
@@ -131,10 +134,12 @@ struct mill_consumer_plan {
     uint32_t records_count;
     uint32_t records_room;
     bool no_memory;
-    bool rebalances;  /* the group's epoch rises */
-    bool removes;     /* a member, or lets one leave for a while */
-    uint32_t expired; /* members that it removes because of time */
-    uint64_t topics_seen;
+    bool rebalances;                             /* the group's epoch rises */
+    bool removes;                                /* a member, or lets one leave for a while */
+    uint32_t expired;                            /* members that it removes because of time */
+    uint64_t topics_seen;                        /* version of the topics it was made with */
+    const char *looked[MILL_CONSUMER_LOOKS_MAX]; /* regular expressions, held against these */
+    uint32_t looked_count;
     int16_t error;       /* enum mill_kerr: nothing is written */
     const char *message; /* NULL none */
     const char *member_id;
@@ -170,9 +175,9 @@ void mill_consumer_timer(struct mill_consumer_env *env, struct mill_group *group
 /* Frees what the group has of this protocol; NULL is fine. */
 void mill_consumer_drop(struct mill_group_env *env, struct mill_group *group);
 
-/* Whether this member may commit the partition now. ret: enum mill_kerr. topic_id NULL: no
- * partition is meant. */
-int16_t mill_consumer_may_commit(const struct mill_group *group, const char *member_id,
+/* Whether this member (NULL: one that the group does not have) may commit the partition now. ret:
+ * enum mill_kerr. topic_id NULL: no partition is meant. */
+int16_t mill_consumer_may_commit(const struct mill_group *group, const struct mill_consumer *member,
                                  int32_t epoch, int16_t version, const struct mill_uuid *topic_id,
                                  int32_t partition);
 /* Whether this member may ask for offsets. member_id NULL: anyone does. ret: enum mill_kerr. */

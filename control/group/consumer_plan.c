@@ -644,7 +644,7 @@ void mill_consumer_beat(struct mill_consumer_env *env, struct mill_group *group,
         mill_consumer_timer(env, group);
     }
     if (plan->error == MILL_KERR_NONE && plan->records_count == 0 && group->consumers) {
-        group->consumers->topics_seen = plan->topics_seen;
+        mill_plan_looked(group->consumers, plan);
     }
 }
 
@@ -700,7 +700,7 @@ void mill_consumer_done(struct mill_consumer_env *env, struct mill_group *group,
     env->group->rebalances += plan->rebalances;
     env->group->expired_members += plan->expired;
     if (group->consumers) {
-        group->consumers->topics_seen = plan->topics_seen;
+        mill_plan_looked(group->consumers, plan);
     }
     mill_consumer_timer(env, group);
 }

@@ -281,21 +281,82 @@ bool mill_plan_hash(struct mill_plan_work *work)
     return true;
 }
 
+/* Notes that the expression was held against all topics. */
+static bool note_look(struct mill_plan_work *work, const char *text)
+{
+    struct mill_consumer_plan *plan = work->plan;
+    const char *copy = mill_pool_text(&plan->pool, "%s", text);
+    if (copy) {
+        plan->looked[plan->looked_count++] = copy;
+    }
+    return copy != NULL;
+}
+
+/* A new one of a member. ret: enum mill_kerr. */
+static int16_t regex_add(struct mill_plan_work *work, const char *text)
+{
+    uint32_t count = 0;
+    for (const struct mill_consumer_regex *regex = work->consumers->regexes; regex;
+         regex = regex->next) {
+        count++;
+    }
+#ifdef MILL_MUTANT_CONSUMER_REGEXES_UNCOUNTED
+    count = 0;
+#endif
+    if (count >= MILL_CONSUMER_REGEXES_MAX) {
+        work->env->group->full++;
+        work->plan->message = mill_pool_text(
+            &work->plan->pool, "The consumer group has %u different regular expressions already.",
+            (unsigned)MILL_CONSUMER_REGEXES_MAX);
+        return MILL_KERR_GROUP_MAX_SIZE_REACHED;
+    }
+    int16_t error = regex_resolve(work, text);
+    return error == MILL_KERR_NONE && !note_look(work, text)
+               ? (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE
+               : error;
+}
+
 int16_t mill_plan_regexes_look(struct mill_plan_work *work)
 {
     const struct mill_consumer *next = work->next;
-    bool all = work->consumers->topics_seen != work->env->topics.version;
+    const uint64_t version = work->env->topics.version;
+    bool all = work->consumers->topics_seen != version;
     int16_t error = MILL_KERR_NONE;
     if (next && has_regex(next) && !regex_in(work->consumers->regexes, next->regex)) {
-        error = regex_resolve(work, next->regex);
+        error = regex_add(work, next->regex);
     }
     for (const struct mill_consumer_regex *regex = work->consumers->regexes;
          regex && all && error == MILL_KERR_NONE; regex = regex->next) {
+        if (regex->topics_seen == version) {
+            continue;
+        }
+        if (work->plan->looked_count == MILL_CONSUMER_LOOKS_MAX) {
+            break; /* the next heartbeat goes on */
+        }
         /* One that became too costly keeps what it matched. */
         (void)regex_resolve(work, regex->text);
         work->plan->message = NULL;
+        error = note_look(work, regex->text) ? MILL_KERR_NONE : MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
     return error;
+}
+
+void mill_plan_looked(struct mill_consumer_group *consumers, const struct mill_consumer_plan *plan)
+{
+    bool all = true;
+    for (struct mill_consumer_regex *regex = consumers->regexes; regex; regex = regex->next) {
+        for (uint32_t i = 0; i < plan->looked_count; i++) {
+            if (strcmp(regex->text, plan->looked[i]) == 0) {
+                regex->topics_seen = plan->topics_seen;
+            }
+        }
+#ifndef MILL_MUTANT_CONSUMER_LOOKS_END
+        all = all && regex->topics_seen == plan->topics_seen;
+#endif
+    }
+    if (all) {
+        consumers->topics_seen = plan->topics_seen;
+    }
 }
 
 void mill_plan_regexes_put(struct mill_plan_work *work)

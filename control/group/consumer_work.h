@@ -46,10 +46,13 @@ bool mill_plan_everybody(struct mill_plan_work *work);
 /* Sets work->hash: what all topics subscribed to are like; another value, and the assignment may be
  * another. ret: false no memory. */
 bool mill_plan_hash(struct mill_plan_work *work);
-/* Looks at the regular expressions of everybody again when topics came or went; a new one of the
- * member that speaks must be good. O(topics x expressions), each match bounded (pattern.h).
- * ret: enum mill_kerr, with the plan's message. */
+/* Looks at regular expressions of the group again when topics came or went, at a few of them in one
+ * plan; a new one of the member that speaks must be good, and not one too many. O(topics), all
+ * matches of one expression bounded together (pattern.h). ret: enum mill_kerr, with the plan's
+ * message. */
 int16_t mill_plan_regexes_look(struct mill_plan_work *work);
+/* What the plan looked at counts: its records are in memory, or it needed none. */
+void mill_plan_looked(struct mill_consumer_group *consumers, const struct mill_consumer_plan *plan);
 /* Adds records of what regular expressions match now, and tombstones of those nobody has any more.
  */
 void mill_plan_regexes_put(struct mill_plan_work *work);

@@ -19,6 +19,7 @@ struct mill_pattern {
     pcre2_code *code;
     pcre2_match_data *data;
     pcre2_match_context *limits;
+    uint32_t items; /* tried so far */
 };
 
 /* What follows "(?" in RE2: a group without number, flags, or a name. */
@@ -59,11 +60,22 @@ static pcre2_code *compile(const char *text, int *ret_error)
         pcre2_set_max_pattern_length(limits, MILL_PATTERN_BYTES_MAX);
         code = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED,
                              PCRE2_UTF | PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_DOLLAR_ENDONLY |
-                                 PCRE2_NEVER_BACKSLASH_C,
+                                 PCRE2_NEVER_BACKSLASH_C | PCRE2_AUTO_CALLOUT,
                              ret_error, &at, limits);
     }
     pcre2_compile_context_free(limits);
     return code;
+}
+
+/* Called before each item of the expression. ret: 0 go on, else the error of the match. */
+static int count_item(pcre2_callout_block *block, void *data)
+{
+    struct mill_pattern *pattern = data;
+    MILL_UNUSED(block);
+#ifdef MILL_MUTANT_PATTERN_UNBOUNDED
+    return 0;
+#endif
+    return ++pattern->items > MILL_PATTERN_ITEMS_MAX ? PCRE2_ERROR_CALLOUT : 0;
 }
 
 struct mill_pattern *mill_pattern_open(const char *text, char *ret_why, size_t why_bytes)
@@ -89,15 +101,13 @@ struct mill_pattern *mill_pattern_open(const char *text, char *ret_why, size_t w
         mill_pattern_close(pattern);
         return NULL;
     }
-#ifndef MILL_MUTANT_PATTERN_UNBOUNDED
-    pcre2_set_match_limit(pattern->limits, MILL_PATTERN_STEPS_MAX);
-#endif
     pcre2_set_depth_limit(pattern->limits, DEPTH_MAX);
     pcre2_set_heap_limit(pattern->limits, HEAP_KB_MAX);
+    pcre2_set_callout(pattern->limits, count_item, pattern);
     return pattern;
 }
 
-int mill_pattern_match(const struct mill_pattern *pattern, const char *name)
+int mill_pattern_match(struct mill_pattern *pattern, const char *name)
 {
     int rc = pcre2_match(pattern->code, (PCRE2_SPTR)name, PCRE2_ZERO_TERMINATED, 0, 0,
                          pattern->data, pattern->limits);

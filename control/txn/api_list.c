@@ -135,8 +135,9 @@ enum {
 
 struct filter {
     struct mill_words states;
-    struct mill_warray producer_ids;
-    int64_t duration_ms; /* longer than this; -1 any */
+    int64_t *producer_ids;       /* ascending */
+    uint32_t producer_ids_count; /* 0: any */
+    int64_t duration_ms;         /* longer than this; -1 any */
     int64_t now_ms;
     struct mill_pattern *pattern; /* of the id; NULL any */
 };
@@ -171,20 +172,41 @@ static const char *state_text(uint32_t index)
     return mill_txn_state_name((enum mill_txn_state)index);
 }
 
+static int by_id(const void *a, const void *b)
+{
+    int64_t left = *(const int64_t *)a;
+    int64_t right = *(const int64_t *)b;
+    return (left > right) - (left < right);
+}
+
+/* Sorted, because each transaction is held against them. ret: false no memory. */
+static bool ids_read(struct mill_admin_request *request, struct mill_warray ids,
+                     struct filter *filter)
+{
+    uint32_t most = (uint32_t)MILL_MAX(ids.count, 0);
+    filter->producer_ids_count = 0;
+    filter->producer_ids = mill_pool_take(&request->pool, most * sizeof(int64_t));
+    while (filter->producer_ids &&
+           mill_warray_next_i64(&ids, &filter->producer_ids[filter->producer_ids_count])) {
+        filter->producer_ids_count++;
+    }
+    if (filter->producer_ids_count > 1) {
+        qsort(filter->producer_ids, filter->producer_ids_count, sizeof(int64_t), by_id);
+    }
+    return filter->producer_ids != NULL;
+}
+
 /* Whether the filter lets the transaction through. ret: 1, 0, or -E2BIG: the pattern takes too many
  * steps. */
 static int is_listed(const struct filter *filter, const struct mill_txn *txn)
 {
-    struct mill_warray ids = filter->producer_ids;
-    bool any_id = ids.count <= 0;
-    int64_t id = 0;
     if (txn->now.state == MILL_TXN_DEAD || txn->now.producer_epoch < 0 ||
         !mill_words_have(&filter->states, txn->now.state)) {
         return 0;
     }
-    while (!any_id && mill_warray_next_i64(&ids, &id)) {
-        any_id = id == txn->now.producer_id;
-    }
+    bool any_id = filter->producer_ids_count == 0 ||
+                  bsearch(&txn->now.producer_id, filter->producer_ids, filter->producer_ids_count,
+                          sizeof(int64_t), by_id);
     int64_t lasts_ms = txn->now.start_ms >= 0 ? filter->now_ms - txn->now.start_ms : -1;
     if (!any_id || (filter->duration_ms >= 0 && lasts_ms <= filter->duration_ms)) {
         return 0;
@@ -234,11 +256,11 @@ void mill_list_transactions(struct mill_admin_request *request, struct mill_curs
     struct filter filter;
     if (mill_list_transactions_request_decode(at, request->header.api_version, &in) < 0 ||
         in.producer_id_filters.count > MILL_ADMIN_ELEMENTS_MAX ||
-        !mill_words_read(request, &in.state_filters, &known, &filter.states)) {
+        !mill_words_read(request, &in.state_filters, &known, &filter.states) ||
+        !ids_read(request, in.producer_id_filters, &filter)) {
         mill_admin_close(request);
         return;
     }
-    filter.producer_ids = in.producer_id_filters;
     filter.duration_ms = in.duration_filter;
     filter.now_ms = txns->env.now_ms;
     /* The pool's bound follows the request's size; this list follows ours. */

@@ -234,8 +234,7 @@ static void test_regular_expressions(void **state)
         {"(a)\\1", MILL_KERR_INVALID_REGULAR_EXPRESSION},
         {"a(?=b)", MILL_KERR_INVALID_REGULAR_EXPRESSION},
         {"(*LIMIT_MATCH=5)a", MILL_KERR_INVALID_REGULAR_EXPRESSION},
-        {"(x+x+)+[yz]", MILL_KERR_INVALID_REGULAR_EXPRESSION}, /* too many steps */
-        {"log", 0},                                            /* whole names only */
+        {"log", 0}, /* whole names only */
         {"(?i)LOGS-(?:[0-9]+|zz)", 0},
     };
     static struct client a;
@@ -243,7 +242,6 @@ static void test_regular_expressions(void **state)
     rig_open(&rig, 1);
     rig_topic(&rig, 0, "logs-1", 2);
     rig_topic(&rig, 1, "other", 2);
-    rig_topic(&rig, 3, "xxxxxxxxxxxxxxxx", 1);
     for (size_t i = 0; i < MILL_COUNT_OF(rows); i++) {
         a.regex = rows[i].regex;
         rig_join(&rig, &a);
@@ -267,6 +265,78 @@ static void test_regular_expressions(void **state)
     rig_close(&rig);
 }
 
+/* Many tries in one name are taken, and those in all names together are not. */
+static void test_regular_expressions_are_bounded(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    static struct client a;
+    static struct client b;
+    a = (struct client){.id = "a", .regex = "(x+x+)+[yz]"};
+    b = (struct client){.id = "b", .regex = "(x+x+)+[wyz]"};
+    rig_open(&rig, 1);
+    rig_topic(&rig, 0, "xxxxxxxxxxxxxxxxxx", 1);
+    rig_join(&rig, &a);
+    assert_int_equal(a.error, 0);
+    rig_topic(&rig, 1, "xxxxxxxxxxxxxxxxxx-1", 1);
+    rig_topic(&rig, 2, "xxxxxxxxxxxxxxxxxx-2", 1);
+    rig_join(&rig, &b);
+    assert_int_equal(b.error, MILL_KERR_INVALID_REGULAR_EXPRESSION);
+    assert_non_null(strstr(b.message, "too many steps"));
+    rig_go_on(&rig, &a); /* it keeps what it matched */
+    assert_int_equal(a.error, 0);
+    rig_close(&rig);
+}
+
+static uint32_t regexes_seen(const struct rig *rig)
+{
+    uint32_t count = 0;
+    for (const struct mill_consumer_regex *regex = rig->group->consumers->regexes; regex;
+         regex = regex->next) {
+        count += regex->topics_seen == rig->env.topics.version;
+    }
+    return count;
+}
+
+/* A group has so many different ones and no more; after a topic came, each heartbeat looks at some
+ * of them until all were looked at. */
+static void test_regular_expressions_are_counted(void **state)
+{
+    MILL_UNUSED(state);
+    enum {
+        MOST = MILL_CONSUMER_REGEXES_MAX,
+    };
+    static struct rig rig;
+    static struct client clients[MOST + 1];
+    static char texts[MOST + 1][16];
+    rig_open(&rig, 1);
+    rig_topic(&rig, 0, "logs-1", 1);
+    for (uint32_t i = 0; i <= MOST; i++) {
+        struct client *client = &clients[i];
+        *client = (struct client){.regex = texts[i]};
+        snprintf(client->id, sizeof(client->id), "member-%u", i);
+        snprintf(texts[i], sizeof(texts[i]), "logs-%u|new", i);
+        rig_join(&rig, client);
+        assert_int_equal(client->error, i < MOST ? 0 : MILL_KERR_GROUP_MAX_SIZE_REACHED);
+    }
+    assert_non_null(strstr(clients[MOST].message, "64 different"));
+    assert_int_equal(rig.shared.full, 1);
+    clients[MOST].regex = texts[0]; /* one that it knows */
+    rig_join(&rig, &clients[MOST]);
+    assert_int_equal(clients[MOST].error, 0);
+    rig_topic(&rig, 1, "new", 3);
+    for (uint32_t i = 1; i <= MOST / MILL_CONSUMER_LOOKS_MAX; i++) {
+        rig_go_on(&rig, &clients[0]);
+        assert_int_equal(regexes_seen(&rig), i * MILL_CONSUMER_LOOKS_MAX);
+    }
+    assert_true(rig.group->consumers->topics_seen == rig.env.topics.version);
+    for (const struct mill_consumer_regex *regex = rig.group->consumers->regexes; regex;
+         regex = regex->next) {
+        assert_string_equal(regex->topics[regex->topics_count - 1], "new");
+    }
+    rig_close(&rig);
+}
+
 static void test_commits_by_epoch(void **state)
 {
     MILL_UNUSED(state);
@@ -280,13 +350,16 @@ static void test_commits_by_epoch(void **state)
     rig_topic(&rig, 0, "logs", 2);
     rig_join(&rig, &a);
     const struct mill_group *group = rig.group;
-    assert_int_equal(mill_consumer_may_commit(group, "", -1, 9, NULL, 0),
+    assert_int_equal(mill_consumer_may_commit(group, mill_consumer_find(group, ""), -1, 9, NULL, 0),
                      MILL_KERR_UNKNOWN_MEMBER_ID);
-    assert_int_equal(mill_consumer_may_commit(group, "a", 1, 9, &topic, 0), 0);
-    assert_int_equal(mill_consumer_may_commit(group, "a", 1, 8, &topic, 0),
-                     MILL_KERR_UNSUPPORTED_VERSION);
-    assert_int_equal(mill_consumer_may_commit(group, "a", 2, 9, &topic, 0),
-                     MILL_KERR_STALE_MEMBER_EPOCH);
+    assert_int_equal(
+        mill_consumer_may_commit(group, mill_consumer_find(group, "a"), 1, 9, &topic, 0), 0);
+    assert_int_equal(
+        mill_consumer_may_commit(group, mill_consumer_find(group, "a"), 1, 8, &topic, 0),
+        MILL_KERR_UNSUPPORTED_VERSION);
+    assert_int_equal(
+        mill_consumer_may_commit(group, mill_consumer_find(group, "a"), 2, 9, &topic, 0),
+        MILL_KERR_STALE_MEMBER_EPOCH);
     rig_join(&rig, &b);
     rig_beat(&rig, &a, 1, false, false);
     rig_beat(&rig, &a, 1, false, true);
@@ -294,11 +367,14 @@ static void test_commits_by_epoch(void **state)
     int32_t kept = rig_owns(&a, 0, 0) ? 0 : 1;
     assert_int_equal(a.epoch, 2);
     /* An epoch from before is good for what was never given up since, and for nothing else. */
-    assert_int_equal(mill_consumer_may_commit(group, "a", 1, 9, &topic, kept), 0);
-    assert_int_equal(mill_consumer_may_commit(group, "a", 1, 9, &topic, 1 - kept),
-                     MILL_KERR_STALE_MEMBER_EPOCH);
-    assert_int_equal(mill_consumer_may_commit(group, "b", 1, 9, &topic, 1 - kept),
-                     MILL_KERR_STALE_MEMBER_EPOCH);
+    assert_int_equal(
+        mill_consumer_may_commit(group, mill_consumer_find(group, "a"), 1, 9, &topic, kept), 0);
+    assert_int_equal(
+        mill_consumer_may_commit(group, mill_consumer_find(group, "a"), 1, 9, &topic, 1 - kept),
+        MILL_KERR_STALE_MEMBER_EPOCH);
+    assert_int_equal(
+        mill_consumer_may_commit(group, mill_consumer_find(group, "b"), 1, 9, &topic, 1 - kept),
+        MILL_KERR_STALE_MEMBER_EPOCH);
     assert_int_equal(mill_consumer_may_fetch(group, NULL, -1), 0);
     assert_int_equal(mill_consumer_may_fetch(group, "a", 2), 0);
     assert_int_equal(mill_consumer_may_fetch(group, "a", 1), MILL_KERR_STALE_MEMBER_EPOCH);
@@ -462,6 +538,8 @@ int main(void)
         cmocka_unit_test(test_static_member_comes_back),
         cmocka_unit_test(test_topics_that_grow_are_assigned),
         cmocka_unit_test(test_regular_expressions),
+        cmocka_unit_test(test_regular_expressions_are_bounded),
+        cmocka_unit_test(test_regular_expressions_are_counted),
         cmocka_unit_test(test_commits_by_epoch),
         cmocka_unit_test(test_bad_requests_are_refused),
         cmocka_unit_test(test_one_id_is_one_member),
