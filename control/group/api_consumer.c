@@ -106,10 +106,24 @@ static void beat_answer(struct mill_groups *groups, struct mill_admin_request *r
             .count = topics_count(fill.parts), .get = get_assigned, .context = &fill};
     }
     mill_admin_answer(request, encode_beat, &out);
-    if (request->taken) {
-        groups->parked_count--;
+    mill_groups_done(groups, request);
+}
+
+/* Answers a request of whichever API. group NULL: the plan has an error. */
+static void plan_answer(struct mill_groups *groups, struct mill_admin_request *request,
+                        struct mill_group *group, const struct mill_consumer_plan *plan)
+{
+    switch (request->header.api_key) {
+    case MILL_API_KEY_JOIN_GROUP:
+        mill_classic_joined(groups, request, group, plan);
+        break;
+    case MILL_API_KEY_LEAVE_GROUP:
+        mill_classic_left(groups, request, plan);
+        break;
+    default:
+        beat_answer(groups, request, group, plan);
+        break;
     }
-    mill_groups_give(groups, request);
 }
 
 static void beat_refuse(struct mill_groups *groups, struct mill_admin_request *request,
@@ -145,14 +159,19 @@ static bool plan_apply(struct mill_groups *groups, struct mill_group *group,
         bool good = mill_group_record_read(&record, &pool, &read) == 0;
         if (good && read.kind == MILL_GROUP_RECORD_CONSUMER) {
             good = mill_consumer_apply(&groups->consumer, group, &read.consumer);
-        } else if (good) {
+        } else if (good && read.tombstone) {
             mill_group_forget_classic(&groups->env, group);
+        } else if (good) {
+            good = mill_groups_apply_group(groups, &read);
         }
         whole = whole && good;
         mill_pool_clear(&pool);
     }
     if (whole) {
         mill_consumer_done(&groups->consumer, group, plan);
+    }
+    if (whole && plan->converts && !group->consumers) {
+        mill_group_turned_back(&groups->env, group, !plan->rests);
     }
     return whole;
 }
@@ -194,10 +213,9 @@ static void written(void *context, const struct mill_journal_result *result)
             (void)mill_consumer_remove_fewer(group, &write->plan);
         }
     }
-    if (write->request && error == MILL_KERR_NONE) {
-        beat_answer(groups, write->request, group, &write->plan);
-    } else if (write->request) {
-        beat_refuse(groups, write->request, error);
+    write->plan.error = error;
+    if (write->request) {
+        plan_answer(groups, write->request, error == MILL_KERR_NONE ? group : NULL, &write->plan);
     }
     write_end(write);
     if (group) {
@@ -325,15 +343,14 @@ static bool beat_read(struct mill_admin_request *request, struct mill_cursor *at
            (!ret->owned_told || owned_read(request, &in.topic_partitions, &ret->owned));
 }
 
-/* What a heartbeat that waits holds. */
+/* What a request that waits holds. */
 static uint64_t queued_bytes(const struct mill_admin_request *request)
 {
     return sizeof(*request) + request->head.size_bytes;
 }
 
-/* ret: false no room for its frame. */
-static bool beat_queue(struct mill_groups *groups, struct mill_group *group,
-                       struct mill_admin_request *request)
+bool mill_consumers_queue(struct mill_groups *groups, struct mill_group *group,
+                          struct mill_admin_request *request)
 {
     if (groups->env.bytes + queued_bytes(request) > groups->env.bytes_max) {
         groups->env.full++;
@@ -385,66 +402,78 @@ static int16_t group_of(struct mill_groups *groups, const char *group_id,
     return error;
 }
 
-/* ret: false when the request now waits in front of the queue's others. */
-static bool beat_run(struct mill_groups *groups, struct mill_admin_request *request,
-                     struct mill_cursor *at)
+bool mill_consumers_hold(const struct mill_group *group)
 {
-    struct mill_consumer_plan plan = {.pool = {.limit_bytes = PLAN_BYTES_MAX}};
-    struct mill_consumer_beat beat;
-    struct mill_group *group = NULL;
-    const char *group_id = NULL;
-    if (!beat_read(request, at, &group_id, &beat)) {
-        groups->parked_count -= request->taken ? 1 : 0;
-        mill_admin_close(request);
-        mill_groups_give(groups, request);
-        return true;
-    }
-    int16_t error = group_of(groups, group_id, &beat, &group);
-    if (error != MILL_KERR_NONE) {
-        beat_refuse(groups, request, error);
-        return true;
-    }
-    /* One that is being removed must not be told that it is a member. */
-    bool waits = group->write && group->write->plan.removes;
-    if (!waits) {
-        mill_consumer_beat(&groups->consumer, group, &beat, &plan);
-        waits = plan.records_count > 0 && group->write;
-    }
-    bool writes = plan.records_count > 0 && !group->write;
-    if (waits && !beat_queue(groups, group, request)) {
-        waits = false;
-        plan.error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+#ifdef MILL_MUTANT_MIGRATION_UNHELD
+    return false;
+#endif
+    return group->write && (!group->consumers || group->consumers->count == 0 ||
+                            group->write->plan.removes || group->write->plan.converts);
+}
+
+void mill_consumers_plan_run(struct mill_groups *groups, struct mill_group *group,
+                             struct mill_admin_request *request, struct mill_consumer_plan *plan)
+{
+    bool writes = plan->records_count > 0;
+    if (writes && group->write) {
+        if (mill_consumers_queue(groups, group, request)) {
+            return;
+        }
+        plan->error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+        writes = false;
     } else if (writes) {
-        plan.error = plan_write(groups, group, request, &plan);
-        writes = plan.error == MILL_KERR_NONE;
+        plan->error = plan_write(groups, group, request, plan);
+        writes = plan->error == MILL_KERR_NONE;
     }
     if (writes) {
         groups->parked_count += request->taken ? 0 : 1;
         mill_groups_take(request);
-    } else if (!waits && !writes) {
-        beat_answer(groups, request, group, &plan);
-    }
-    mill_consumer_plan_free(&plan);
-    return !waits;
-}
-
-/* Looks at the heartbeats that waited, until one of them is on its way again. */
-static void queue_run(struct mill_groups *groups, struct mill_group *group)
-{
-    bool goes = true;
-    while (goes && group->queued && !group->write) {
-        struct mill_admin_request *request = beat_unqueue(groups, group);
-        struct mill_request_header header;
-        struct mill_cursor at =
-            mill_cursor_over(&request->frame_buf, request->frame, request->head.size_bytes);
-        goes = mill_request_header_decode(&at, &header) == 0 && beat_run(groups, request, &at);
+    } else {
+        plan_answer(groups, request, plan->error == MILL_KERR_NONE ? group : NULL, plan);
     }
 }
 
 void mill_consumer_group_heartbeat(struct mill_groups *groups, struct mill_admin_request *request,
                                    struct mill_cursor *at)
 {
-    (void)beat_run(groups, request, at);
+    struct mill_consumer_plan plan = {.pool = {.limit_bytes = PLAN_BYTES_MAX}};
+    struct mill_consumer_beat beat;
+    struct mill_group *group = NULL;
+    const char *group_id = NULL;
+    if (!beat_read(request, at, &group_id, &beat)) {
+        mill_admin_close(request);
+        mill_groups_done(groups, request);
+        return;
+    }
+    int16_t error = group_of(groups, group_id, &beat, &group);
+    /* One that is being removed must not be told that it is a member. */
+    bool waits = error == MILL_KERR_NONE && group->write &&
+                 (group->write->plan.removes || group->write->plan.converts);
+    if (waits && mill_consumers_queue(groups, group, request)) {
+        return;
+    }
+    error = waits ? (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE : error;
+    if (error != MILL_KERR_NONE) {
+        beat_refuse(groups, request, error);
+        return;
+    }
+    mill_consumer_beat(&groups->consumer, group, &beat, &plan);
+    mill_consumers_plan_run(groups, group, request, &plan);
+    mill_consumer_plan_free(&plan);
+}
+
+/* Looks at the requests that waited, until one of them is on its way again. */
+static void queue_run(struct mill_groups *groups, struct mill_group *group)
+{
+    while (group->queued && !group->write) {
+        struct mill_admin_request *request = beat_unqueue(groups, group);
+        struct mill_request_header header;
+        struct mill_cursor at =
+            mill_cursor_over(&request->frame_buf, request->frame, request->head.size_bytes);
+        if (mill_request_header_decode(&at, &header) == 0) {
+            mill_groups_request(groups, request, &at);
+        }
+    }
 }
 
 void mill_consumers_time(struct mill_groups *groups, struct mill_group *group)
@@ -469,10 +498,28 @@ void mill_consumers_time(struct mill_groups *groups, struct mill_group *group)
     mill_consumer_plan_free(&plan);
 }
 
+static void request_refuse(struct mill_groups *groups, struct mill_admin_request *request,
+                           int16_t error)
+{
+    const struct mill_consumer_plan plan = {.error = error};
+    switch (request->header.api_key) {
+    case MILL_API_KEY_SYNC_GROUP:
+        mill_members_synced(request, error, NULL, NULL);
+        break;
+    case MILL_API_KEY_HEARTBEAT:
+        mill_heartbeat_answer(groups, request, error);
+        break;
+    default:
+        plan_answer(groups, request, NULL, &plan);
+        break;
+    }
+}
+
 void mill_consumers_release(struct mill_groups *groups, struct mill_group *group, int16_t error)
 {
     while (group->queued) {
-        beat_refuse(groups, beat_unqueue(groups, group), error);
+        struct mill_admin_request *request = beat_unqueue(groups, group);
+        request_refuse(groups, request, error);
     }
 }
 
@@ -553,7 +600,7 @@ static void get_described_member(const void *context, int32_t index, void *ret_e
         (struct mill_warray){.count = topics_count(&member->target),
                              .get = get_described_target,
                              .context = &described->target};
-    element->member_type = 1; /* of this protocol */
+    element->member_type = member->classic ? 0 : 1;
 }
 
 static const char *assignor_of(const struct mill_groups *groups, const struct mill_group *group)

@@ -102,10 +102,7 @@ void mill_members_joined(void *waiter, const struct mill_group_join_answer *answ
             .count = (int32_t)group->members_count, .get = get_member, .context = &fill};
     }
     mill_admin_answer(request, encode_join, &out);
-    if (request->taken) {
-        request->groups->parked_count--;
-    }
-    mill_groups_give(request->groups, request);
+    mill_groups_done(request->groups, request);
 }
 
 /* ret: false malformed, or over a limit. */
@@ -160,9 +157,37 @@ static int16_t join_check(struct mill_groups *groups, const char *group_id)
 static void park(struct mill_groups *groups, struct mill_admin_request *request)
 {
     if (!request->ready) {
+        groups->parked_count += request->taken ? 0 : 1;
         mill_groups_take(request);
-        groups->parked_count++;
     }
+}
+
+/* Malformed, or no memory for what it says; it may have waited in a group's queue. */
+static void drop(struct mill_groups *groups, struct mill_admin_request *request)
+{
+    mill_admin_close(request);
+    mill_groups_done(groups, request);
+}
+
+/* The group is about to be another one: the request waits for that. ret: false go on, or *ret_error
+ * is set. */
+static bool is_held(struct mill_groups *groups, struct mill_group *group,
+                    struct mill_admin_request *request, int16_t *ret_error)
+{
+    if (!group || !mill_consumers_hold(group)) {
+        return false;
+    }
+    if (mill_consumers_queue(groups, group, request)) {
+        return true;
+    }
+    *ret_error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    return false;
+}
+
+/* Members of the consumer protocol are in it. */
+static bool is_mixed(const struct mill_group *group)
+{
+    return group && group->consumers && group->consumers->count > 0;
 }
 
 void mill_join_group(struct mill_groups *groups, struct mill_admin_request *request,
@@ -173,7 +198,7 @@ void mill_join_group(struct mill_groups *groups, struct mill_admin_request *requ
     int16_t version = request->header.api_version;
     if (mill_join_group_request_decode(at, version, &in) < 0 ||
         !protocols_read(request, &in, &join)) {
-        mill_admin_close(request);
+        drop(groups, request);
         return;
     }
     groups->joins++;
@@ -188,7 +213,7 @@ void mill_join_group(struct mill_groups *groups, struct mill_admin_request *requ
     join.id_required = version >= 4 && !join.instance_id;
     join.skip_supported = version >= 9;
     if (request->memory_short) {
-        mill_admin_close(request); /* what is missing must not be taken for empty */
+        drop(groups, request); /* what is missing must not be taken for empty */
         return;
     }
     int16_t error = join_check(groups, group_id);
@@ -206,11 +231,14 @@ void mill_join_group(struct mill_groups *groups, struct mill_admin_request *requ
             error = group ? MILL_KERR_NONE : MILL_KERR_COORDINATOR_NOT_AVAILABLE;
         }
     }
-    if (error != MILL_KERR_NONE) {
-        join_refuse(request, join.member_id, error);
+    if (error == MILL_KERR_NONE && is_held(groups, group, request, &error)) {
         return;
     }
-    error = mill_groups_make_classic(groups, group);
+    if (error == MILL_KERR_NONE && is_mixed(group)) {
+        mill_classic_join(groups, group, request, &join);
+        return;
+    }
+    error = error ? error : mill_groups_make_classic(groups, group);
     if (error != MILL_KERR_NONE) {
         join_refuse(request, join.member_id, error);
         return;
@@ -241,10 +269,7 @@ void mill_members_synced(void *waiter, int16_t error, const struct mill_group *g
             mill_wstr_of_bytes(member->assignment.bytes, (int32_t)member->assignment.size_bytes);
     }
     mill_admin_answer(request, encode_sync, &out);
-    if (request->taken) {
-        request->groups->parked_count--;
-    }
-    mill_groups_give(request->groups, request);
+    mill_groups_done(request->groups, request);
 }
 
 /* ret: false malformed, or over a limit. */
@@ -283,7 +308,7 @@ void mill_sync_group(struct mill_groups *groups, struct mill_admin_request *requ
     struct mill_group_sync sync = {.waiter = request};
     if (mill_sync_group_request_decode(at, request->header.api_version, &in) < 0 ||
         !assignments_read(request, &in, &sync)) {
-        mill_admin_close(request);
+        drop(groups, request);
         return;
     }
     const char *group_id = mill_groups_text(request, &in.group_id);
@@ -293,7 +318,7 @@ void mill_sync_group(struct mill_groups *groups, struct mill_admin_request *requ
     sync.protocol_type = mill_admin_text(request, &in.protocol_type, NULL);
     sync.protocol = mill_admin_text(request, &in.protocol_name, NULL);
     if (request->memory_short) {
-        mill_admin_close(request);
+        drop(groups, request);
         return;
     }
     int16_t error = join_check(groups, group_id);
@@ -301,8 +326,15 @@ void mill_sync_group(struct mill_groups *groups, struct mill_admin_request *requ
     if (error == MILL_KERR_NONE && !group) {
         error = MILL_KERR_UNKNOWN_MEMBER_ID;
     }
+    if (is_held(groups, group, request, &error)) {
+        return;
+    }
     if (error != MILL_KERR_NONE) {
         mill_members_synced(request, error, NULL, NULL);
+        return;
+    }
+    if (is_mixed(group)) {
+        mill_classic_sync(groups, group, request, &sync);
         return;
     }
     mill_group_sync(&groups->env, group, &sync);
@@ -317,52 +349,56 @@ static int encode_heartbeat(struct mill_writer *to, int16_t version, const void 
     return mill_heartbeat_response_encode(to, version, message);
 }
 
+void mill_heartbeat_answer(struct mill_groups *groups, struct mill_admin_request *request,
+                           int16_t error)
+{
+    struct mill_heartbeat_response out;
+    mill_heartbeat_response_defaults(&out);
+    out.error_code = error;
+    mill_admin_answer(request, encode_heartbeat, &out);
+    mill_groups_done(groups, request);
+}
+
 void mill_heartbeat(struct mill_groups *groups, struct mill_admin_request *request,
                     struct mill_cursor *at)
 {
     struct mill_heartbeat_request in;
-    struct mill_heartbeat_response out;
     if (mill_heartbeat_request_decode(at, request->header.api_version, &in) < 0) {
-        mill_admin_close(request);
+        drop(groups, request);
         return;
     }
     const char *group_id = mill_groups_text(request, &in.group_id);
     const char *member_id = mill_groups_text(request, &in.member_id);
     const char *instance_id = mill_admin_text(request, &in.group_instance_id, NULL);
     if (request->memory_short) {
-        mill_admin_close(request);
+        drop(groups, request);
         return;
     }
-    mill_heartbeat_response_defaults(&out);
-    out.error_code = group_id[0] == '\0' ? (int16_t)MILL_KERR_INVALID_GROUP_ID
-                                         : mill_shards_locate(&groups->shards, group_id);
-    if (out.error_code == MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS) {
-        out.error_code = MILL_KERR_NONE; /* as in Kafka: the group may be there, go on */
-    } else if (out.error_code == MILL_KERR_NONE) {
-        struct mill_group *group = mill_groups_find(groups, group_id);
-        out.error_code = group ? mill_group_heartbeat(&groups->env, group, member_id, instance_id,
-                                                      in.generation_id)
-                               : (int16_t)MILL_KERR_UNKNOWN_MEMBER_ID;
+    int16_t error = group_id[0] == '\0' ? (int16_t)MILL_KERR_INVALID_GROUP_ID
+                                        : mill_shards_locate(&groups->shards, group_id);
+    struct mill_group *group = error == MILL_KERR_NONE ? mill_groups_find(groups, group_id) : NULL;
+    if (is_held(groups, group, request, &error)) {
+        return;
     }
-    mill_admin_answer(request, encode_heartbeat, &out);
+    if (error == MILL_KERR_COORDINATOR_LOAD_IN_PROGRESS) {
+        error = MILL_KERR_NONE; /* as in Kafka: the group may be there, go on */
+    } else if (error == MILL_KERR_NONE) {
+        error = !group            ? (int16_t)MILL_KERR_UNKNOWN_MEMBER_ID
+                : is_mixed(group) ? mill_consumer_heartbeat(&groups->consumer, group, member_id,
+                                                            instance_id, in.generation_id)
+                                  : mill_group_heartbeat(&groups->env, group, member_id,
+                                                         instance_id, in.generation_id);
+    }
+    mill_heartbeat_answer(groups, request, error);
 }
 
 /* --- leave -------------------------------------------------------------------------------------
  */
 
-struct leaving {
-    const char *member_id;
-    const char *instance_id;
-    int16_t error;
-};
-
-struct leave_fill {
-    const struct leaving *members;
-};
-
 static void get_left(const void *context, int32_t index, void *ret_element)
 {
-    const struct leaving *member = &((const struct leave_fill *)context)->members[index];
+    const struct mill_consumer_leaving *member =
+        &((const struct mill_consumer_leaving *)context)[index];
     struct mill_leave_group_response_members *element = ret_element;
     element->member_id = mill_wstr_of(member->member_id);
     element->group_instance_id = mill_wstr_of(member->instance_id);
@@ -375,8 +411,9 @@ static int encode_leave(struct mill_writer *to, int16_t version, const void *mes
 }
 
 /* Members of the request, one before version 3. ret: NULL malformed, or over a limit. */
-static struct leaving *leaving_read(struct mill_admin_request *request,
-                                    const struct mill_leave_group_request *in, int32_t *ret_count)
+static struct mill_consumer_leaving *leaving_read(struct mill_admin_request *request,
+                                                  const struct mill_leave_group_request *in,
+                                                  int32_t *ret_count)
 {
     struct mill_warray array = in->members;
     struct mill_leave_group_request_members item;
@@ -385,7 +422,8 @@ static struct leaving *leaving_read(struct mill_admin_request *request,
     if (count > LEAVES_MAX) {
         return NULL;
     }
-    struct leaving *members = mill_pool_take(&request->pool, (uint64_t)count * sizeof(*members));
+    struct mill_consumer_leaving *members =
+        mill_pool_take(&request->pool, (uint64_t)count * sizeof(*members));
     *ret_count = 0;
     if (members && !many) {
         members[(*ret_count)++].member_id = mill_groups_text(request, &in->member_id);
@@ -399,42 +437,50 @@ static struct leaving *leaving_read(struct mill_admin_request *request,
     return members;
 }
 
+void mill_leave_answer(struct mill_groups *groups, struct mill_admin_request *request,
+                       int16_t error, const struct mill_consumer_leaving *members, int32_t count)
+{
+    struct mill_leave_group_response out;
+    mill_leave_group_response_defaults(&out);
+    out.error_code = error;
+    if (request->header.api_version < 3 && error == MILL_KERR_NONE) {
+        out.error_code = members[0].error;
+    }
+    if (out.error_code == MILL_KERR_NONE) {
+        out.members = (struct mill_warray){.count = count, .get = get_left, .context = members};
+    }
+    mill_admin_answer(request, encode_leave, &out);
+    mill_groups_done(groups, request);
+}
+
 void mill_leave_group(struct mill_groups *groups, struct mill_admin_request *request,
                       struct mill_cursor *at)
 {
     struct mill_leave_group_request in;
-    struct mill_leave_group_response out;
-    struct leave_fill fill;
+    struct mill_consumer_leaving *members = NULL;
     int32_t count = 0;
-    if (mill_leave_group_request_decode(at, request->header.api_version, &in) < 0) {
-        mill_admin_close(request);
+    if (mill_leave_group_request_decode(at, request->header.api_version, &in) == 0) {
+        members = leaving_read(request, &in, &count);
+    }
+    const char *group_id = members ? mill_groups_text(request, &in.group_id) : "";
+    if (!members || request->memory_short) {
+        drop(groups, request);
         return;
     }
-    struct leaving *members = leaving_read(request, &in, &count);
-    if (!members) {
-        mill_admin_close(request);
+    int16_t error = group_id[0] == '\0' ? (int16_t)MILL_KERR_INVALID_GROUP_ID
+                                        : mill_shards_locate(&groups->shards, group_id);
+    struct mill_group *group = error == MILL_KERR_NONE ? mill_groups_find(groups, group_id) : NULL;
+    if (is_held(groups, group, request, &error)) {
         return;
     }
-    const char *group_id = mill_groups_text(request, &in.group_id);
-    if (request->memory_short) {
-        mill_admin_close(request);
+    if (error == MILL_KERR_NONE && is_mixed(group)) {
+        mill_classic_leave(groups, group, request, members, (uint32_t)count);
         return;
     }
-    mill_leave_group_response_defaults(&out);
-    out.error_code = group_id[0] == '\0' ? (int16_t)MILL_KERR_INVALID_GROUP_ID
-                                         : mill_shards_locate(&groups->shards, group_id);
-    for (int32_t i = 0; out.error_code == MILL_KERR_NONE && i < count; i++) {
-        struct mill_group *group = mill_groups_find(groups, group_id);
+    for (int32_t i = 0; error == MILL_KERR_NONE && i < count; i++) {
         members[i].error = group ? mill_group_leave(&groups->env, group, members[i].member_id,
                                                     members[i].instance_id)
                                  : (int16_t)MILL_KERR_UNKNOWN_MEMBER_ID;
     }
-    if (request->header.api_version < 3 && out.error_code == MILL_KERR_NONE) {
-        out.error_code = members[0].error;
-    }
-    fill.members = members;
-    if (out.error_code == MILL_KERR_NONE) {
-        out.members = (struct mill_warray){.count = count, .get = get_left, .context = &fill};
-    }
-    mill_admin_answer(request, encode_leave, &out);
+    mill_leave_answer(groups, request, error, members, count);
 }

@@ -35,6 +35,7 @@ static uint64_t member_bytes(const struct mill_consumer *member)
            text_bytes(member->rack_id) + text_bytes(member->client_id) +
            text_bytes(member->client_host) + text_bytes(member->regex) +
            text_bytes(member->assignor) + texts_bytes(member->names, member->names_count) +
+           mill_protocols_bytes(member->classic, member->classic_count) +
            parts * sizeof(struct mill_part);
 }
 
@@ -77,6 +78,7 @@ static void member_free(struct mill_group_env *env, struct mill_consumer *member
     free(member->regex);
     free(member->assignor);
     texts_free(member->names, member->names_count);
+    mill_protocols_free(member->classic, member->classic_count);
     mill_parts_free(&member->assigned);
     mill_parts_free(&member->revoking);
     mill_parts_free(&member->target);
@@ -118,6 +120,31 @@ struct mill_consumer *mill_consumer_find(const struct mill_group *group, const c
         member = member->next;
     }
     return member;
+}
+
+struct mill_consumer *mill_consumer_find_static(const struct mill_consumer_group *consumers,
+                                                const char *instance_id)
+{
+    struct mill_consumer *member = consumers->first;
+    while (member && !(member->instance_id && strcmp(member->instance_id, instance_id) == 0)) {
+        member = member->next;
+    }
+    return member;
+}
+
+bool mill_consumer_is_owned(const struct mill_consumer_group *consumers,
+                            const struct mill_part *part, const struct mill_consumer *but)
+{
+#ifdef MILL_MUTANT_CONSUMER_UNRELEASED
+    return false;
+#endif
+    for (const struct mill_consumer *member = consumers->first; member; member = member->next) {
+        if (member != but && (mill_parts_find(&member->assigned, &part->topic, part->partition) ||
+                              mill_parts_find(&member->revoking, &part->topic, part->partition))) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool texts_have(char *const *texts, uint32_t count, const char *text)
@@ -204,6 +231,10 @@ int16_t mill_consumer_may_commit(const struct mill_group *group, const struct mi
     if (!member) {
         return MILL_KERR_UNKNOWN_MEMBER_ID;
     }
+    if (member->classic) {
+        return epoch == member->epoch ? (int16_t)MILL_KERR_NONE
+                                      : (int16_t)MILL_KERR_ILLEGAL_GENERATION;
+    }
     if (version < 9) {
         return MILL_KERR_UNSUPPORTED_VERSION; /* it cannot mean an epoch of a member */
     }
@@ -234,7 +265,9 @@ int16_t mill_consumer_may_fetch(const struct mill_group *group, const char *memb
     if (!member) {
         return MILL_KERR_UNKNOWN_MEMBER_ID;
     }
-    return member->epoch == epoch ? (int16_t)MILL_KERR_NONE : (int16_t)MILL_KERR_STALE_MEMBER_EPOCH;
+    return member->epoch == epoch ? (int16_t)MILL_KERR_NONE
+           : member->classic      ? (int16_t)MILL_KERR_ILLEGAL_GENERATION
+                                  : (int16_t)MILL_KERR_STALE_MEMBER_EPOCH;
 }
 
 /* --- time --------------------------------------------------------------------------------------
@@ -245,12 +278,19 @@ static uint64_t ms_later(const struct mill_group_env *env, int64_t ms)
     return env->now_ns + (uint64_t)MILL_MAX(ms, (int64_t)0) * MILL_NS_PER_MS;
 }
 
+void mill_consumer_renew(const struct mill_consumer_env *env, struct mill_consumer *member)
+{
+    member->expires_ns = ms_later(env->group, member->classic ? member->classic_session_ms
+                                                              : env->session_timeout_ms);
+}
+
 void mill_consumer_timer(struct mill_consumer_env *env, struct mill_group *group)
 {
     uint64_t at = MILL_NEVER;
     const struct mill_consumer *member = group->consumers ? group->consumers->first : NULL;
     for (; member; member = member->next) {
         at = MILL_MIN(at, MILL_MIN(member->expires_ns, member->revoke_due_ns));
+        at = MILL_MIN(at, MILL_MIN(member->join_due_ns, member->sync_due_ns));
     }
     env->group->calls->timer(env->group->context, group, at);
 }
@@ -268,8 +308,8 @@ void mill_consumer_resume(struct mill_consumer_env *env, struct mill_group *grou
             member_free(env->group, member);
             continue;
         }
-        member->expires_ns = ms_later(env->group, env->session_timeout_ms);
-        if (member->state == MILL_CONSUMER_UNREVOKED) {
+        mill_consumer_renew(env, member);
+        if (member->state == MILL_CONSUMER_UNREVOKED && !member->classic) {
             member->revoke_due_ns = ms_later(env->group, member->rebalance_timeout_ms);
         }
         consumers->last = &member->next;
@@ -312,8 +352,10 @@ static struct mill_consumer *member_make(struct mill_consumer_env *env, struct m
     member->id = mill_text_copy(id);
     member->client_id = mill_text_copy("");
     member->client_host = mill_text_copy("");
-    member->expires_ns = ms_later(env->group, env->session_timeout_ms);
+    mill_consumer_renew(env, member);
     member->revoke_due_ns = MILL_NEVER;
+    member->join_due_ns = MILL_NEVER;
+    member->sync_due_ns = MILL_NEVER;
     if (!member->id || !member->client_id || !member->client_host) {
         free(member->id);
         free(member->client_id);
@@ -358,7 +400,10 @@ static void member_remove(struct mill_consumer_env *env, struct mill_group *grou
 static bool member_tell(struct mill_consumer *member, const struct mill_consumer *told)
 {
     char **names = texts_copy(told->names, told->names_count);
-    bool whole = names && mill_group_set_text(&member->instance_id, told->instance_id) == 0 &&
+    struct mill_group_protocol *classic =
+        told->classic ? mill_protocols_copy(told->classic, told->classic_count) : NULL;
+    bool whole = names && (classic || !told->classic) &&
+                 mill_group_set_text(&member->instance_id, told->instance_id) == 0 &&
                  mill_group_set_text(&member->rack_id, told->rack_id) == 0 &&
                  mill_group_set_text(&member->client_id, told->client_id) == 0 &&
                  mill_group_set_text(&member->client_host, told->client_host) == 0 &&
@@ -366,8 +411,13 @@ static bool member_tell(struct mill_consumer *member, const struct mill_consumer
                  mill_group_set_text(&member->assignor, told->assignor) == 0;
     if (!whole) {
         texts_free(names, told->names_count);
+        mill_protocols_free(classic, told->classic_count);
         return false;
     }
+    mill_protocols_free(member->classic, member->classic_count);
+    member->classic = classic;
+    member->classic_count = told->classic_count;
+    member->classic_session_ms = told->classic_session_ms;
     texts_free(member->names, member->names_count);
     member->names = names;
     member->names_count = told->names_count;
@@ -400,8 +450,9 @@ static bool member_move(struct mill_consumer_env *env, struct mill_consumer *mem
     member->epoch = told->epoch;
     member->previous_epoch = told->previous_epoch;
     member->state = told->state;
-    if (told->state != MILL_CONSUMER_UNREVOKED) {
-        member->revoke_due_ns = MILL_NEVER;
+    if (told->state != MILL_CONSUMER_UNREVOKED || member->classic) {
+        member->revoke_due_ns =
+            MILL_NEVER; /* classic ones are asked to join, and have until then */
     } else if (begins) {
         member->revoke_due_ns = ms_later(env->group, member->rebalance_timeout_ms);
     }
@@ -431,6 +482,9 @@ static bool apply_member(struct mill_consumer_env *env, struct mill_group *group
                     ? parts_replace(&member->target, &told->target)
                     : member_move(env, member, told);
     env->group->bytes += member_bytes(member);
+    if (who && good) {
+        mill_consumer_renew(env, member);
+    }
     return good;
 }
 

@@ -12,7 +12,12 @@
  *
  * A member goes to the group's target epoch by epoch: what it must give up is taken from its
  * assignment first (UNREVOKED) and it stays in its epoch until it says that it does not own it any
- * more, at most for its rebalance time-out; what others still own comes later (UNRELEASED). */
+ * more, at most for its rebalance time-out; what others still own comes later (UNRELEASED).
+ *
+ * A group may hold members of the classic protocol, too (consumer_classic.c): they join, sync and
+ * beat as ever, their epoch is their generation, and they take each step by joining again. A
+ * classic group becomes one of this protocol when the first member of it joins, and is turned back
+ * when the last one has gone (consumer_migrate.c). */
 #ifndef MILL_CONTROL_GROUP_CONSUMER_H
 #define MILL_CONTROL_GROUP_CONSUMER_H
 
@@ -20,6 +25,9 @@
 #include "control/group/group.h"
 #include "control/group/parts.h"
 #include "control/journal/journal.h"
+
+/* The type of classic groups whose members are consumers. */
+#define MILL_CONSUMER_TYPE "consumer"
 
 enum {
     MILL_CONSUMER_NAMES_MAX = 10000,  /* topics that one member names */
@@ -59,12 +67,17 @@ struct mill_consumer {
     int32_t epoch;
     int32_t previous_epoch;
     enum mill_consumer_state state;
-    bool known; /* its own record was there; else only what it is to own */
+    bool known;                          /* its own record was there; else only what it is to own */
+    struct mill_group_protocol *classic; /* of a member of the classic protocol; else NULL */
+    uint32_t classic_count;
+    int32_t classic_session_ms;
     struct mill_parts assigned;
     struct mill_parts revoking; /* taken from it, and not given up yet */
     struct mill_parts target;
     uint64_t expires_ns;    /* silent for too long */
     uint64_t revoke_due_ns; /* what it must give up; MILL_NEVER nothing */
+    uint64_t join_due_ns;   /* a classic one that was told to join again; MILL_NEVER */
+    uint64_t sync_due_ns;   /* and one that joined and has not synced yet */
 };
 
 /* Topics that a regular expression matched when it was looked at last. */
@@ -94,6 +107,8 @@ struct mill_consumer_topics {
     uint64_t version; /* another one: something changed */
     /* ret: false there is none. */
     bool (*by_name)(void *context, const char *name, struct mill_assign_topic *ret);
+    /* ret: its name; NULL there is none. */
+    const char *(*by_id)(void *context, const struct mill_uuid *id);
     /* Calls visit for each that a regular expression may match. */
     void (*each)(void *context, void (*visit)(void *visitor, const char *name), void *visitor);
 };
@@ -105,6 +120,8 @@ struct mill_consumer_env {
     int64_t session_timeout_ms;   /* group.consumer.session.timeout.ms */
     int64_t heartbeat_ms;         /* group.consumer.heartbeat.interval.ms */
     int64_t size_max;             /* group.consumer.max.size */
+    bool upgrades;                /* group.consumer.migration.policy: classic groups become these */
+    bool downgrades;              /* and are turned back */
     uint32_t assignors;           /* bits of those allowed, group.consumer.assignors */
     enum mill_assignor preferred; /* the first of them */
 };
@@ -125,6 +142,18 @@ struct mill_consumer_beat {
     bool owned_told;
     struct mill_parts owned; /* sorted */
     bool id_required;        /* version 1 on */
+    /* A JoinGroup: epoch is that of joining; names and owned are those of its subscription. */
+    const struct mill_group_protocol *classic; /* NULL: no JoinGroup */
+    uint32_t classic_count;
+    int32_t classic_session_ms;
+    bool fresh; /* its member id was made for it */
+};
+
+/* One of those that a LeaveGroup names. */
+struct mill_consumer_leaving {
+    const char *member_id;
+    const char *instance_id; /* NULL dynamic */
+    int16_t error;           /* enum mill_kerr */
 };
 
 /* What is to be written, and what is answered when it is. */
@@ -136,6 +165,8 @@ struct mill_consumer_plan {
     bool no_memory;
     bool rebalances;                             /* the group's epoch rises */
     bool removes;                                /* a member, or lets one leave for a while */
+    bool converts;                               /* to the other protocol: requests wait for it */
+    bool rests;                                  /* turned back without a rebalance */
     uint32_t expired;                            /* members that it removes because of time */
     uint64_t topics_seen;                        /* version of the topics it was made with */
     const char *looked[MILL_CONSUMER_LOOKS_MAX]; /* regular expressions, held against these */
@@ -144,7 +175,10 @@ struct mill_consumer_plan {
     const char *message; /* NULL none */
     const char *member_id;
     int32_t epoch;
-    bool assignment; /* told with the answer */
+    bool assignment;                       /* told with the answer */
+    const char *protocol;                  /* of a classic member that joined: the first of its */
+    struct mill_consumer_leaving *leaving; /* of a LeaveGroup */
+    uint32_t leaving_count;
 };
 
 /* Makes a plan for a heartbeat. plan is empty, its pool's limit set; it may be done with no record.
@@ -157,8 +191,10 @@ void mill_consumer_time(struct mill_consumer_env *env, struct mill_group *group,
                         struct mill_consumer_plan *plan);
 /* The log does not take so many records as the plan has. ret: false: it cannot remove fewer. */
 bool mill_consumer_remove_fewer(struct mill_group *group, const struct mill_consumer_plan *plan);
-/* Tombstones of everything that an empty group has in the log but its offsets. */
-void mill_consumer_bury(struct mill_group *group, struct mill_consumer_plan *plan);
+/* Tombstones of everything that a group has in the log but its offsets and members. */
+void mill_consumer_bury_group(const struct mill_group *group, struct mill_consumer_plan *plan);
+/* The same as a plan, of an empty group. */
+void mill_consumer_bury(const struct mill_group *group, struct mill_consumer_plan *plan);
 /* The log has the plan's records, which were applied: what stands in no record follows. */
 void mill_consumer_done(struct mill_consumer_env *env, struct mill_group *group,
                         const struct mill_consumer_plan *plan);
@@ -170,6 +206,8 @@ bool mill_consumer_apply(struct mill_consumer_env *env, struct mill_group *group
                          const struct mill_consumer_record *record);
 /* Loaded: forgets members of whom nothing but an assignment is known; time-outs begin now. */
 void mill_consumer_resume(struct mill_consumer_env *env, struct mill_group *group);
+/* Something came from the member: silence is counted from now on. */
+void mill_consumer_renew(const struct mill_consumer_env *env, struct mill_consumer *member);
 /* Tells the timer when the next member is due. */
 void mill_consumer_timer(struct mill_consumer_env *env, struct mill_group *group);
 /* Frees what the group has of this protocol; NULL is fine. */
@@ -184,7 +222,41 @@ int16_t mill_consumer_may_commit(const struct mill_group *group, const struct mi
 int16_t mill_consumer_may_fetch(const struct mill_group *group, const char *member_id,
                                 int32_t epoch);
 
+/* --- members of the classic protocol: consumer_classic.c ---------------------------------------
+ */
+
+/* Whether a JoinGroup may be asked at all. ret: enum mill_kerr. */
+int16_t mill_consumer_may_join(const struct mill_consumer_env *env, const struct mill_group *group,
+                               const struct mill_group_join *join);
+/* The JoinGroup as a heartbeat that joins; texts and protocols are not copied. ret: 0, -EBADMSG its
+ * subscription cannot be read, -ENOMEM. */
+int mill_consumer_join_beat(const struct mill_consumer_env *env, const struct mill_group_join *join,
+                            struct mill_pool *pool,
+                            struct mill_consumer_beat *ret) MILL_WARN_UNUSED;
+/* A member joined: its next step is to sync, within the rebalance time-out. */
+void mill_consumer_joined(struct mill_consumer_env *env, struct mill_group *group,
+                          const char *member_id);
+/* ret: enum mill_kerr; without an error *ret_assignment is its assignment, in the pool. */
+int16_t mill_consumer_sync(struct mill_consumer_env *env, struct mill_group *group,
+                           const struct mill_group_sync *sync, struct mill_pool *pool,
+                           struct mill_group_blob *ret_assignment);
+/* ret: enum mill_kerr. */
+int16_t mill_consumer_heartbeat(struct mill_consumer_env *env, struct mill_group *group,
+                                const char *member_id, const char *instance_id, int32_t generation);
+/* Makes a plan that removes those of plan->leaving who are members, and says of each what became of
+ * it. plan is empty but for them. */
+void mill_consumer_leave(struct mill_consumer_env *env, struct mill_group *group,
+                         struct mill_consumer_plan *plan);
+
+/* ------------------------------------------------------------------------------------------------
+ */
+
 struct mill_consumer *mill_consumer_find(const struct mill_group *group, const char *member_id);
+struct mill_consumer *mill_consumer_find_static(const struct mill_consumer_group *consumers,
+                                                const char *instance_id);
+/* Whether anybody but one member has the partition, or has not given it up yet. */
+bool mill_consumer_is_owned(const struct mill_consumer_group *consumers,
+                            const struct mill_part *part, const struct mill_consumer *but);
 bool mill_consumer_subscribes(const struct mill_group *group, const char *topic);
 /* Empty, assigning, reconciling, stable or dead. */
 enum mill_group_state mill_consumer_group_state(const struct mill_group *group);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans for a group of the consumer protocol: which records a heartbeat or a time-out asks for; see
  * consumer.h. Rules: KIP-848, KIP-1251 (epochs of assignments). */
-#include <stdlib.h>
+#include <errno.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "control/group/consumer_work.h"
+#include "control/group/consumer_migrate.h"
+#include "control/group/member.h"
 #include "control/group/records.h"
 #include "protocol/errors.h"
 
@@ -24,36 +25,6 @@ static void put_removal(struct mill_plan_work *work, const struct mill_consumer 
     mill_plan_put_tombstone(work->plan, work->group, MILL_CONSUMER_RECORD_TARGET, member->id);
     mill_plan_put_tombstone(work->plan, work->group, MILL_CONSUMER_RECORD_MEMBER, member->id);
     work->plan->removes = true;
-}
-
-static void put_epoch(struct mill_plan_work *work)
-{
-    uint32_t bytes = 0;
-    uint8_t *value = mill_consumer_epoch_value(&work->plan->pool, work->epoch, work->hash, &bytes);
-    mill_plan_put_value(work, MILL_CONSUMER_RECORD_EPOCH, NULL, value, bytes);
-    work->plan->rebalances = true;
-}
-
-static void put_member(struct mill_plan_work *work)
-{
-    uint32_t bytes = 0;
-    uint8_t *value = mill_consumer_member_value(&work->plan->pool, work->next, &bytes);
-    mill_plan_put_value(work, MILL_CONSUMER_RECORD_MEMBER, work->next->id, value, bytes);
-}
-
-static void put_target(struct mill_plan_work *work, const char *member_id,
-                       const struct mill_parts *parts)
-{
-    uint32_t bytes = 0;
-    uint8_t *value = mill_consumer_target_value(&work->plan->pool, parts, &bytes);
-    mill_plan_put_value(work, MILL_CONSUMER_RECORD_TARGET, member_id, value, bytes);
-}
-
-static void put_current(struct mill_plan_work *work, const struct mill_consumer *member)
-{
-    uint32_t bytes = 0;
-    uint8_t *value = mill_consumer_current_value(&work->plan->pool, member, &bytes);
-    mill_plan_put_value(work, MILL_CONSUMER_RECORD_CURRENT, member->id, value, bytes);
 }
 
 /* --- targets -----------------------------------------------------------------------------------
@@ -78,36 +49,16 @@ static bool targets_make(struct mill_plan_work *work, bool replaced)
         const struct mill_assign_member *member = &work->members[i];
         bool moved = replaced && work->who[i] == work->next;
         if (moved || !mill_parts_equal(&member->before, &member->after)) {
-            put_target(work, member->id, &member->after);
+            mill_plan_put_target(work, member->id, &member->after);
         }
     }
-    uint32_t bytes = 0;
-    uint8_t *value = mill_consumer_target_epoch_value(&work->plan->pool, work->epoch,
-                                                      work->env->group->now_ms, &bytes);
-    mill_plan_put_value(work, MILL_CONSUMER_RECORD_TARGET_EPOCH, NULL, value, bytes);
+    mill_plan_put_target_epoch(work, work->epoch);
     work->next->target = work->members[work->members_count - 1].after;
     return true;
 }
 
 /* --- reconciliation ----------------------------------------------------------------------------
  */
-
-/* Another member has it, or has not given it up yet. */
-static bool is_owned(const struct mill_plan_work *work, const struct mill_part *part)
-{
-#ifdef MILL_MUTANT_CONSUMER_UNRELEASED
-    return false;
-#endif
-    for (const struct mill_consumer *member = work->consumers->first; member;
-         member = member->next) {
-        if (member != work->old &&
-            (mill_parts_find(&member->assigned, &part->topic, part->partition) ||
-             mill_parts_find(&member->revoking, &part->topic, part->partition))) {
-            return true;
-        }
-    }
-    return false;
-}
 
 /* Whether the client says that it still owns some of these; one that says nothing does. */
 static bool still_owns(const struct mill_consumer_beat *beat, const struct mill_parts *parts)
@@ -165,7 +116,7 @@ static bool step(struct mill_plan_work *work, const struct mill_consumer_beat *b
         if (mill_parts_find(&member->assigned, &part.topic, part.partition)) {
             continue;
         }
-        if (is_owned(work, &part)) {
+        if (mill_consumer_is_owned(work->consumers, &part, work->old)) {
             waits = true;
         } else {
             gain.items[gain.count++] = part;
@@ -195,11 +146,10 @@ static bool reconcile(struct mill_plan_work *work, const struct mill_consumer_be
 /* --- who speaks --------------------------------------------------------------------------------
  */
 
-static struct mill_consumer *find_static(const struct mill_consumer_group *consumers,
-                                         const char *instance_id)
+static struct mill_consumer *find(const struct mill_consumer_group *consumers, const char *id)
 {
     struct mill_consumer *member = consumers->first;
-    while (member && !(member->instance_id && strcmp(member->instance_id, instance_id) == 0)) {
+    while (member && strcmp(member->id, id) != 0) {
         member = member->next;
     }
     return member;
@@ -234,13 +184,31 @@ static int16_t epoch_check(struct mill_plan_work *work, const struct mill_consum
                                  member->epoch));
 }
 
+/* The same for a member of the classic protocol: one under a name takes it over from whoever has
+ * it when it comes without an id, and must be that member otherwise. */
+static int16_t classic_look(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
+{
+    struct mill_consumer *same = find(work->consumers, beat->member_id);
+    work->old =
+        beat->instance_id ? mill_consumer_find_static(work->consumers, beat->instance_id) : same;
+    if (!beat->instance_id || beat->fresh) {
+        return MILL_KERR_NONE;
+    }
+    return !work->old          ? MILL_KERR_UNKNOWN_MEMBER_ID
+           : work->old != same ? MILL_KERR_FENCED_INSTANCE_ID
+                               : MILL_KERR_NONE;
+}
+
 /* Finds the member. ret: enum mill_kerr; a member that joins may be unknown (old stays NULL). */
 static int16_t member_look(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
 {
     struct mill_pool *pool = &work->plan->pool;
     bool joins = beat->epoch == MILL_CONSUMER_JOINS;
+    if (beat->classic) {
+        return classic_look(work, beat);
+    }
     if (!beat->instance_id) {
-        work->old = mill_consumer_find(work->group, beat->member_id);
+        work->old = find(work->consumers, beat->member_id);
         if (!work->old && !joins) {
             return refuse(work, MILL_KERR_UNKNOWN_MEMBER_ID,
                           mill_pool_text(pool, "Member %s is not a member of group %s.",
@@ -248,12 +216,12 @@ static int16_t member_look(struct mill_plan_work *work, const struct mill_consum
         }
         return MILL_KERR_NONE;
     }
-    work->old = find_static(work->consumers, beat->instance_id);
+    work->old = mill_consumer_find_static(work->consumers, beat->instance_id);
     if (!work->old && !joins) {
         return refuse(work, MILL_KERR_UNKNOWN_MEMBER_ID,
                       mill_pool_text(pool, "Instance id %s is unknown.", beat->instance_id));
     }
-    struct mill_consumer *same = mill_consumer_find(work->group, beat->member_id);
+    struct mill_consumer *same = find(work->consumers, beat->member_id);
     if (!work->old) {
         work->old = same; /* a member that takes a name, or another one */
         return MILL_KERR_NONE;
@@ -268,7 +236,8 @@ static int16_t member_look(struct mill_plan_work *work, const struct mill_consum
                                      "%s.",
                                      beat->member_id, beat->instance_id, work->old->id));
     }
-    if (work->old->epoch != MILL_CONSUMER_LEAVES_AWHILE || same) {
+    bool released = work->old->classic || work->old->epoch == MILL_CONSUMER_LEAVES_AWHILE;
+    if (!released || same) {
         return refuse(work, MILL_KERR_UNRELEASED_INSTANCE_ID,
                       mill_pool_text(pool,
                                      "Static member %s with instance id %s cannot join the group "
@@ -306,8 +275,8 @@ static const char *long_field(const struct mill_consumer_beat *beat)
 /* What is wrong with the request itself. ret: enum mill_kerr. */
 static int16_t beat_check(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
 {
-    const char *wrong = empty_field(beat);
-    if (!wrong && beat->epoch == MILL_CONSUMER_JOINS) {
+    const char *wrong = beat->classic ? long_field(beat) : empty_field(beat);
+    if (!wrong && !beat->classic && beat->epoch == MILL_CONSUMER_JOINS) {
         wrong = beat->rebalance_timeout_ms == -1
                     ? "RebalanceTimeoutMs must be provided in first request."
                 : !beat->owned_told || beat->owned.count > 0
@@ -343,44 +312,46 @@ static int16_t beat_check(struct mill_plan_work *work, const struct mill_consume
     return MILL_KERR_NONE;
 }
 
-/* Whether the group is one of this protocol, or can become one. ret: enum mill_kerr. */
+/* Whether a classic group with members may become one of this protocol. */
+static bool may_upgrade(const struct mill_plan_work *work)
+{
+    const struct mill_group *group = work->group;
+    return work->env->upgrades && group->protocol_type &&
+           strcmp(group->protocol_type, MILL_CONSUMER_TYPE) == 0 &&
+           (int64_t)group->members_count <= work->env->size_max;
+}
+
+/* Whether the group is one of this protocol, or becomes one. ret: enum mill_kerr. */
 static int16_t group_check(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
 {
     const struct mill_group *group = work->group;
+    struct mill_pool *pool = &work->plan->pool;
+    bool joins = beat->epoch == MILL_CONSUMER_JOINS;
+    bool empty = group->state == MILL_GROUP_EMPTY && group->members_count == 0;
     if (group->state == MILL_GROUP_DEAD) {
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
-    if (group->consumers) {
+    if (group->consumers || (empty && group->pending_count == 0 && joins)) {
         return MILL_KERR_NONE;
     }
-    bool classic = group->state != MILL_GROUP_EMPTY || group->pending_count > 0;
-    if (!classic && beat->epoch == MILL_CONSUMER_JOINS) {
-        return MILL_KERR_NONE;
+    if (!joins || !may_upgrade(work)) {
+        return refuse(work, MILL_KERR_GROUP_ID_NOT_FOUND,
+                      mill_pool_text(pool,
+                                     empty && group->pending_count == 0
+                                         ? "Group %s not found."
+                                         : "Group %s is not a consumer group.",
+                                     group->id));
     }
-    return refuse(
-        work, MILL_KERR_GROUP_ID_NOT_FOUND,
-        mill_pool_text(&work->plan->pool,
-                       classic ? "Group %s is not a consumer group." : "Group %s not found.",
-                       group->id));
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static uint32_t names_sort(char **names, uint32_t count)
-{
-    uint32_t kept = count > 0;
-    if (count > 1) {
-        qsort(names, count, sizeof(names[0]), by_text);
+    int r = mill_plan_upgrade(work);
+    if (r == -EBADMSG) {
+        return refuse(
+            work, MILL_KERR_GROUP_ID_NOT_FOUND,
+            mill_pool_text(pool,
+                           "Cannot upgrade the classic group %s to consumer group because "
+                           "the embedded consumer protocol is malformed.",
+                           group->id));
     }
-    for (uint32_t i = 1; i < count; i++) {
-        if (strcmp(names[kept - 1], names[i]) != 0) {
-            names[kept++] = names[i];
-        }
-    }
-    return kept;
+    return r < 0 ? (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE : (int16_t)MILL_KERR_NONE;
 }
 
 static char *own(const char *text)
@@ -407,13 +378,16 @@ static bool next_make(struct mill_plan_work *work, struct mill_consumer_beat *be
     next->client_host = own(beat->client_host);
     next->instance_id = beat->instance_id ? own(beat->instance_id) : next->instance_id;
     next->rack_id = beat->rack_id ? own(beat->rack_id) : next->rack_id;
-    next->regex = beat->regex ? own(beat->regex) : next->regex;
+    next->regex = beat->classic ? NULL : beat->regex ? own(beat->regex) : next->regex;
     next->assignor = beat->assignor ? own(beat->assignor) : next->assignor;
+    next->classic = (struct mill_group_protocol *)(uintptr_t)beat->classic;
+    next->classic_count = beat->classic_count;
+    next->classic_session_ms = beat->classic_session_ms;
     next->rebalance_timeout_ms =
         beat->rebalance_timeout_ms >= 0 ? beat->rebalance_timeout_ms : next->rebalance_timeout_ms;
     if (beat->names) {
         next->names = beat->names;
-        next->names_count = names_sort(beat->names, beat->names_count);
+        next->names_count = mill_plan_names_sort(beat->names, beat->names_count);
     }
     work->next = next;
     return true;
@@ -428,6 +402,8 @@ static bool same_words(const struct mill_consumer *a, const struct mill_consumer
            mill_plan_text_equal(a->regex, b->regex) &&
            mill_plan_text_equal(a->assignor, b->assignor) &&
            a->rebalance_timeout_ms == b->rebalance_timeout_ms &&
+           a->classic_session_ms == b->classic_session_ms &&
+           mill_protocols_equal(a->classic, a->classic_count, b->classic, b->classic_count) &&
            mill_plan_texts_equal(a->names, a->names_count, b->names, b->names_count);
 }
 
@@ -483,7 +459,8 @@ static int16_t subscriptions_look(struct mill_plan_work *work, bool changed)
     work->plan->topics_seen = topics->version;
     if (changed || work->hash != work->consumers->hash) {
         work->epoch = work->epoch == INT32_MAX ? 1 : work->epoch + 1;
-        put_epoch(work);
+        mill_plan_put_epoch(work, work->epoch, work->hash);
+        work->plan->rebalances = true;
     }
     return MILL_KERR_NONE;
 }
@@ -492,7 +469,7 @@ static int16_t subscriptions_look(struct mill_plan_work *work, bool changed)
 static void classic_bury(struct mill_plan_work *work)
 {
     uint32_t key_bytes = 0;
-    if (!work->group->consumers && work->group->generation > 0) {
+    if (!work->group->consumers && !work->plan->converts && work->group->generation > 0) {
         uint8_t *key = mill_group_key_write(&work->plan->pool, work->group->id, &key_bytes);
         mill_plan_put(work->plan, key, key_bytes, NULL, -1);
     }
@@ -508,6 +485,10 @@ static void answer_make(struct mill_plan_work *work, const struct mill_consumer_
     plan->no_memory = plan->no_memory || !plan->member_id;
     plan->epoch = work->next->epoch;
     plan->assignment = whole || !same;
+    if (beat->classic) {
+        plan->protocol = mill_pool_text(&plan->pool, "%s", beat->classic[0].name);
+        plan->no_memory = plan->no_memory || !plan->protocol;
+    }
 }
 
 /* A heartbeat of one that is, or becomes, a member. ret: enum mill_kerr. */
@@ -531,7 +512,7 @@ static int16_t beat_go_on(struct mill_plan_work *work, struct mill_consumer_beat
         put_removal(work, work->old);
     }
     if (!work->old || !same_words(work->old, work->next)) {
-        put_member(work);
+        mill_plan_put_member(work, work->next);
     }
     error = subscriptions_look(work, changed);
     if (error != MILL_KERR_NONE) {
@@ -542,15 +523,23 @@ static int16_t beat_go_on(struct mill_plan_work *work, struct mill_consumer_beat
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
     if (replaced && !assigns) {
-        put_target(work, work->next->id, &work->next->target);
+        mill_plan_put_target(work, work->next->id, &work->next->target);
     }
     if (!reconcile(work, beat, assigns ? work->epoch : work->consumers->assignment_epoch)) {
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
     if (!work->old || replaced || !same_place(work->old, work->next)) {
-        put_current(work, work->next);
+        mill_plan_put_current(work, work->next);
     }
     answer_make(work, beat);
+    /* A classic member that took over the name of the last one of this protocol. */
+    if (replaced && beat->classic &&
+        !mill_plan_maybe_downgrade(work, work->epoch == work->group->generation)) {
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+    }
+    if (work->plan->rests) {
+        work->plan->epoch = work->group->generation;
+    }
     return MILL_KERR_NONE;
 }
 
@@ -569,8 +558,9 @@ static bool removal_make(struct mill_plan_work *work)
         return false;
     }
     mill_plan_regexes_put(work);
-    put_epoch(work);
-    return true;
+    mill_plan_put_epoch(work, work->epoch, work->hash);
+    work->plan->rebalances = true;
+    return mill_plan_maybe_downgrade(work, false);
 }
 
 /* A static member goes and says that it will be back: it keeps what it has. */
@@ -585,7 +575,7 @@ static bool leave_awhile(struct mill_plan_work *work)
     next->state = MILL_CONSUMER_STABLE;
     next->revoking = (struct mill_parts){0};
     work->plan->topics_seen = work->consumers->topics_seen;
-    put_current(work, next);
+    mill_plan_put_current(work, next);
     work->plan->removes = true;
     return true;
 }
@@ -639,13 +629,48 @@ void mill_consumer_beat(struct mill_consumer_env *env, struct mill_group *group,
     plan_end(plan, error);
     struct mill_consumer *member = mill_consumer_find(group, beat->member_id);
     if (plan->error == MILL_KERR_NONE && member && beat->epoch >= 0) {
-        member->expires_ns =
-            env->group->now_ns + (uint64_t)env->session_timeout_ms * MILL_NS_PER_MS;
+        mill_consumer_renew(env, member);
         mill_consumer_timer(env, group);
     }
     if (plan->error == MILL_KERR_NONE && plan->records_count == 0 && group->consumers) {
         mill_plan_looked(group->consumers, plan);
     }
+}
+
+/* One that a LeaveGroup names. ret: enum mill_kerr. */
+static int16_t leaving_find(const struct mill_group *group,
+                            const struct mill_consumer_leaving *leaving,
+                            const struct mill_consumer **ret_member)
+{
+    const struct mill_consumer *member =
+        leaving->instance_id ? mill_consumer_find_static(group->consumers, leaving->instance_id)
+                             : mill_consumer_find(group, leaving->member_id);
+    *ret_member = member;
+    if (!member) {
+        return MILL_KERR_UNKNOWN_MEMBER_ID;
+    }
+    /* An administrator names a static member without its id. */
+    bool other = leaving->member_id[0] != '\0' && strcmp(member->id, leaving->member_id) != 0;
+    return leaving->instance_id && other ? (int16_t)MILL_KERR_FENCED_INSTANCE_ID
+                                         : (int16_t)MILL_KERR_NONE;
+}
+
+void mill_consumer_leave(struct mill_consumer_env *env, struct mill_group *group,
+                         struct mill_consumer_plan *plan)
+{
+    struct mill_plan_work work = {
+        .env = env, .group = group, .consumers = group->consumers, .plan = plan};
+    work.removed = mill_pool_take(&plan->pool, plan->leaving_count * sizeof(work.removed[0]));
+    for (uint32_t i = 0; work.removed && i < plan->leaving_count; i++) {
+        struct mill_consumer_leaving *leaving = &plan->leaving[i];
+        const struct mill_consumer *member = NULL;
+        leaving->error = leaving_find(group, leaving, &member);
+        if (leaving->error == MILL_KERR_NONE && !mill_plan_is_removed(&work, member)) {
+            work.removed[work.removed_count++] = member;
+        }
+    }
+    bool good = work.removed && (work.removed_count == 0 || removal_make(&work));
+    plan_end(plan, good ? MILL_KERR_NONE : MILL_KERR_COORDINATOR_NOT_AVAILABLE);
 }
 
 void mill_consumer_time(struct mill_consumer_env *env, struct mill_group *group,
@@ -661,7 +686,9 @@ void mill_consumer_time(struct mill_consumer_env *env, struct mill_group *group,
     for (const struct mill_consumer *member = work.consumers->first;
          member && work.removed_count < most; member = member->next) {
         bool silent = member->expires_ns <= env->group->now_ns;
-        bool clings = member->revoke_due_ns <= env->group->now_ns;
+        bool clings = member->revoke_due_ns <= env->group->now_ns ||
+                      member->join_due_ns <= env->group->now_ns ||
+                      member->sync_due_ns <= env->group->now_ns;
 #ifdef MILL_MUTANT_CONSUMER_CLINGS
         clings = false;
 #endif
@@ -683,7 +710,7 @@ bool mill_consumer_remove_fewer(struct mill_group *group, const struct mill_cons
     return true;
 }
 
-void mill_consumer_bury(struct mill_group *group, struct mill_consumer_plan *plan)
+void mill_consumer_bury_group(const struct mill_group *group, struct mill_consumer_plan *plan)
 {
     const struct mill_consumer_group *consumers = group->consumers ? group->consumers : &nothing;
     for (const struct mill_consumer_regex *regex = consumers->regexes; regex; regex = regex->next) {
@@ -691,6 +718,11 @@ void mill_consumer_bury(struct mill_group *group, struct mill_consumer_plan *pla
     }
     mill_plan_put_tombstone(plan, group, MILL_CONSUMER_RECORD_TARGET_EPOCH, NULL);
     mill_plan_put_tombstone(plan, group, MILL_CONSUMER_RECORD_EPOCH, NULL);
+}
+
+void mill_consumer_bury(const struct mill_group *group, struct mill_consumer_plan *plan)
+{
+    mill_consumer_bury_group(group, plan);
     plan_end(plan, MILL_KERR_NONE);
 }
 
@@ -701,6 +733,6 @@ void mill_consumer_done(struct mill_consumer_env *env, struct mill_group *group,
     env->group->expired_members += plan->expired;
     if (group->consumers) {
         mill_plan_looked(group->consumers, plan);
+        mill_consumer_timer(env, group);
     }
-    mill_consumer_timer(env, group);
 }

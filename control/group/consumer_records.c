@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keys and values of the consumer protocol's records; see consumer_records.h. Tagged fields: the
  * hash of the topics (KIP-1101), the time of an assignment (KIP-1263), the epochs at which
- * partitions were assigned (KIP-1251), and a classic member's protocols, which are left out. */
+ * partitions were assigned (KIP-1251), and a classic member's time-out and protocols. */
 #include "control/group/consumer_records.h"
 
 #include <errno.h>
@@ -14,6 +14,7 @@ enum {
     PART_BYTES = 8,     /* of a partition, with its epoch */
     TOPIC_BYTES = 48,   /* of a topic around its partitions */
     TAG_EPOCH_HASH = 0,
+    TAG_MEMBER_CLASSIC = 0,
     TAG_TARGET_TIME = 0,
     TAG_PARTS_EPOCHS = 0,
 };
@@ -96,6 +97,25 @@ uint8_t *mill_consumer_epoch_value(struct mill_pool *pool, int32_t epoch, int64_
     return mill_rec_end(&to, ret_bytes);
 }
 
+/* What a member of the classic protocol is besides; the tagged section ends with it. */
+static void put_classic(struct mill_writer *to, const struct mill_consumer *member)
+{
+    mill_write_uvarint(to, 1);
+    uint32_t mark = mill_write_tag_begin(to, TAG_MEMBER_CLASSIC);
+    mill_write_i8(to, 1); /* it is there: the field is nullable */
+    mill_write_i32(to, member->classic_session_ms);
+    mill_write_count(to, true, false, (int32_t)member->classic_count);
+    for (uint32_t i = 0; i < member->classic_count; i++) {
+        const struct mill_group_blob *metadata = &member->classic[i].metadata;
+        struct mill_wstr blob = mill_wstr_of_bytes(metadata->bytes, (int32_t)metadata->size_bytes);
+        put_flexible(to, member->classic[i].name);
+        mill_write_blob(to, true, false, &blob);
+        mill_write_tags_none(to, false);
+    }
+    mill_write_tags_none(to, false);
+    mill_write_tag_end(to, mark);
+}
+
 uint8_t *mill_consumer_member_value(struct mill_pool *pool, const struct mill_consumer *member,
                                     uint32_t *ret_bytes)
 {
@@ -105,6 +125,10 @@ uint8_t *mill_consumer_member_value(struct mill_pool *pool, const struct mill_co
     uint64_t size = texts_bytes(member->names, member->names_count);
     for (size_t i = 0; i < MILL_COUNT_OF(texts); i++) {
         size += mill_rec_text_bytes(texts[i]);
+    }
+    for (uint32_t i = 0; i < member->classic_count; i++) {
+        size += NUMBERS_BYTES + mill_rec_text_bytes(member->classic[i].name) +
+                member->classic[i].metadata.size_bytes;
     }
     if (!begin_value(pool, &to, size)) {
         return NULL;
@@ -117,7 +141,11 @@ uint8_t *mill_consumer_member_value(struct mill_pool *pool, const struct mill_co
     put_flexible(&to, member->regex);
     mill_write_i32(&to, member->rebalance_timeout_ms);
     put_flexible(&to, member->assignor);
-    mill_write_tags_none(&to, false);
+    if (member->classic) {
+        put_classic(&to, member);
+    } else {
+        mill_write_tags_none(&to, false);
+    }
     return mill_rec_end(&to, ret_bytes);
 }
 
@@ -308,6 +336,24 @@ static void get_parts(struct mill_rec_reader *from, int32_t epoch, struct mill_p
     mill_parts_sort(ret);
 }
 
+static void read_classic(struct mill_rec_reader *from, struct mill_consumer *ret)
+{
+    if (mill_rec_i8(from) < 0) {
+        return;
+    }
+    ret->classic_session_ms = mill_rec_i32(from);
+    uint32_t count = mill_rec_count(from, 3);
+    struct mill_group_protocol *protocols = mill_rec_take(from, count * sizeof(protocols[0]));
+    for (uint32_t i = 0; protocols && i < count; i++) {
+        protocols[i].name = (char *)(uintptr_t)mill_rec_name(from);
+        protocols[i].metadata = mill_rec_blob(from);
+        mill_rec_tags(from);
+    }
+    mill_rec_tags(from);
+    ret->classic = count > 0 && !from->error ? protocols : NULL;
+    ret->classic_count = ret->classic ? count : 0;
+}
+
 static void read_member(struct mill_rec_reader *from, struct mill_consumer *ret)
 {
     ret->instance_id = get_own(from);
@@ -318,7 +364,19 @@ static void read_member(struct mill_rec_reader *from, struct mill_consumer *ret)
     ret->regex = get_own(from);
     ret->rebalance_timeout_ms = mill_rec_i32(from);
     ret->assignor = get_own(from);
-    mill_rec_tags(from);
+    struct mill_tags tags = {0};
+    if (from->error || !mill_tags_begin(&from->at, &tags)) {
+        from->error = from->error ? from->error : -EBADMSG;
+        return;
+    }
+    while (mill_tags_next(&from->at, &tags)) {
+        if (tags.tag == TAG_MEMBER_CLASSIC) {
+            struct mill_rec_reader body = {.at = tags.body, .pool = from->pool, .flexible = true};
+            read_classic(&body, ret);
+            from->error = from->error ? from->error : body.error;
+        }
+    }
+    from->error = tags.bad ? -EBADMSG : from->error;
 }
 
 static void read_current(struct mill_rec_reader *from, struct mill_consumer *ret)

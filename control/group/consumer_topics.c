@@ -17,6 +17,13 @@ static bool topic_by_name(void *context, const char *name, struct mill_assign_to
     return topic != NULL;
 }
 
+static const char *topic_by_id(void *context, const struct mill_uuid *id)
+{
+    struct mill_groups *groups = context;
+    const struct mill_topic *topic = mill_topics_by_id(&groups->controller->topics, id);
+    return topic ? topic->record->name : NULL;
+}
+
 /* A regular expression means the topics of users. */
 static void topics_each(void *context, void (*visit)(void *visitor, const char *name),
                         void *visitor)
@@ -65,6 +72,7 @@ void mill_consumers_open(struct mill_groups *groups)
         .topics = {.context = groups,
                    .version = mill_consumers_topics_version(groups),
                    .by_name = topic_by_name,
+                   .by_id = topic_by_id,
                    .each = topics_each},
         .session_timeout_ms =
             mill_config_int(groups->config, MILL_KEY_GROUP_CONSUMER_SESSION_TIMEOUT_MS),
@@ -72,5 +80,9 @@ void mill_consumers_open(struct mill_groups *groups)
             mill_config_int(groups->config, MILL_KEY_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS),
         .size_max = mill_config_int(groups->config, MILL_KEY_GROUP_CONSUMER_MAX_SIZE),
     };
+    const char *policy = mill_config_text(groups->config, MILL_KEY_GROUP_CONSUMER_MIGRATION_POLICY);
+    bool both = strcasecmp(policy, "bidirectional") == 0;
+    groups->consumer.upgrades = both || strcasecmp(policy, "upgrade") == 0;
+    groups->consumer.downgrades = both || strcasecmp(policy, "downgrade") == 0;
     assignors_set(groups);
 }

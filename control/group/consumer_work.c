@@ -60,6 +60,43 @@ void mill_plan_put_tombstone(struct mill_consumer_plan *plan, const struct mill_
     mill_plan_put(plan, key, key_bytes, NULL, -1);
 }
 
+void mill_plan_put_epoch(struct mill_plan_work *work, int32_t epoch, int64_t hash)
+{
+    uint32_t bytes = 0;
+    uint8_t *value = mill_consumer_epoch_value(&work->plan->pool, epoch, hash, &bytes);
+    mill_plan_put_value(work, MILL_CONSUMER_RECORD_EPOCH, NULL, value, bytes);
+}
+
+void mill_plan_put_member(struct mill_plan_work *work, const struct mill_consumer *member)
+{
+    uint32_t bytes = 0;
+    uint8_t *value = mill_consumer_member_value(&work->plan->pool, member, &bytes);
+    mill_plan_put_value(work, MILL_CONSUMER_RECORD_MEMBER, member->id, value, bytes);
+}
+
+void mill_plan_put_target(struct mill_plan_work *work, const char *member_id,
+                          const struct mill_parts *parts)
+{
+    uint32_t bytes = 0;
+    uint8_t *value = mill_consumer_target_value(&work->plan->pool, parts, &bytes);
+    mill_plan_put_value(work, MILL_CONSUMER_RECORD_TARGET, member_id, value, bytes);
+}
+
+void mill_plan_put_current(struct mill_plan_work *work, const struct mill_consumer *member)
+{
+    uint32_t bytes = 0;
+    uint8_t *value = mill_consumer_current_value(&work->plan->pool, member, &bytes);
+    mill_plan_put_value(work, MILL_CONSUMER_RECORD_CURRENT, member->id, value, bytes);
+}
+
+void mill_plan_put_target_epoch(struct mill_plan_work *work, int32_t epoch)
+{
+    uint32_t bytes = 0;
+    uint8_t *value = mill_consumer_target_epoch_value(&work->plan->pool, epoch,
+                                                      work->env->group->now_ms, &bytes);
+    mill_plan_put_value(work, MILL_CONSUMER_RECORD_TARGET_EPOCH, NULL, value, bytes);
+}
+
 /* --- subscriptions -----------------------------------------------------------------------------
  */
 
@@ -157,6 +194,20 @@ static int16_t regex_resolve(struct mill_plan_work *work, const char *text)
     return MILL_KERR_NONE;
 }
 
+uint32_t mill_plan_names_sort(char **names, uint32_t count)
+{
+    uint32_t kept = count > 0;
+    if (count > 1) {
+        qsort(names, count, sizeof(names[0]), by_text);
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        if (strcmp(names[kept - 1], names[i]) != 0) {
+            names[kept++] = names[i];
+        }
+    }
+    return kept;
+}
+
 bool mill_plan_texts_equal(char *const *a, uint32_t a_count, char *const *b, uint32_t b_count)
 {
     if (a_count != b_count) {
@@ -181,7 +232,7 @@ bool mill_plan_same_subscription(const struct mill_consumer *a, const struct mil
            mill_plan_text_equal(has_regex(a) ? a->regex : NULL, has_regex(b) ? b->regex : NULL);
 }
 
-static bool is_removed(const struct mill_plan_work *work, const struct mill_consumer *member)
+bool mill_plan_is_removed(const struct mill_plan_work *work, const struct mill_consumer *member)
 {
     for (uint32_t i = 0; i < work->removed_count; i++) {
         if (work->removed[i] == member) {
@@ -245,7 +296,7 @@ bool mill_plan_everybody(struct mill_plan_work *work)
     uint32_t count = 0;
     for (const struct mill_consumer *member = work->consumers->first; member;
          member = member->next) {
-        if (member != work->old && !is_removed(work, member)) {
+        if (member != work->old && !mill_plan_is_removed(work, member)) {
             work->who[count++] = member;
         }
     }

@@ -35,11 +35,23 @@ void mill_plan_put_value(struct mill_plan_work *work, enum mill_consumer_record_
 void mill_plan_put_tombstone(struct mill_consumer_plan *plan, const struct mill_group *group,
                              enum mill_consumer_record_type type, const char *about);
 
+/* Each adds one record. */
+void mill_plan_put_member(struct mill_plan_work *work, const struct mill_consumer *member);
+void mill_plan_put_epoch(struct mill_plan_work *work, int32_t epoch, int64_t hash);
+void mill_plan_put_target(struct mill_plan_work *work, const char *member_id,
+                          const struct mill_parts *parts);
+/* That targets were made for the epoch now. */
+void mill_plan_put_target_epoch(struct mill_plan_work *work, int32_t epoch);
+void mill_plan_put_current(struct mill_plan_work *work, const struct mill_consumer *member);
+
+/* Sorts, and drops what stands twice. ret: how many are left. */
+uint32_t mill_plan_names_sort(char **names, uint32_t count);
 /* NULL equals NULL only. */
 bool mill_plan_text_equal(const char *a, const char *b);
 bool mill_plan_texts_equal(char *const *a, uint32_t a_count, char *const *b, uint32_t b_count);
 bool mill_plan_same_subscription(const struct mill_consumer *a, const struct mill_consumer *b);
 
+bool mill_plan_is_removed(const struct mill_plan_work *work, const struct mill_consumer *member);
 /* Lists everybody as they will be, once. Neighbours often subscribe to the same: they share a list
  * of topics. ret: false no memory. */
 bool mill_plan_everybody(struct mill_plan_work *work);

@@ -348,11 +348,31 @@ struct mill_group_member *mill_group_restore_member(struct mill_group_env *env,
 
 void mill_group_forget_classic(struct mill_group_env *env, struct mill_group *group)
 {
-    mill_group_release(env, group, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+    mill_group_release(env, group, MILL_KERR_REBALANCE_IN_PROGRESS);
     mill_group_clear_members(env, group);
+    while (group->pending) {
+        mill_group_pending_drop(env, group, &group->pending);
+    }
     free(group->protocol);
     group->protocol = NULL;
     group->generation = 0;
+    group->stored_generation = -1;
+    group->delaying = false;
+    group->join_due_ns = MILL_NEVER;
+    group->sync_due_ns = MILL_NEVER;
+    group->state = group->state == MILL_GROUP_DEAD ? MILL_GROUP_DEAD : MILL_GROUP_EMPTY;
+}
+
+void mill_group_turned_back(struct mill_group_env *env, struct mill_group *group, bool rebalance)
+{
+    mill_group_resume(env, group);
+#ifdef MILL_MUTANT_MIGRATION_NO_REBALANCE
+    return;
+#endif
+    if (rebalance && group->members_count > 0) {
+        mill_group_prepare(env, group);
+        mill_group_timer_look(env, group);
+    }
 }
 
 void mill_group_resume(struct mill_group_env *env, struct mill_group *group)

@@ -100,10 +100,11 @@ struct mill_group {
     bool member_added;                     /* since it last began */
     uint64_t sync_due_ns;                  /* who has not synced by then is removed; MILL_NEVER */
     int32_t stored_generation;             /* whose assignments went to the log last */
+    bool turned_back;                      /* from the consumer protocol by the record read last */
     uint32_t commits;                      /* on their way to the log; the group stays */
     struct mill_consumer_group *consumers; /* NULL: classic */
     struct mill_consumer_write *write;     /* of the consumer protocol, on its way to the log */
-    struct mill_admin_request *queued;     /* heartbeats that wait for it, the oldest first */
+    struct mill_admin_request *queued;     /* requests that wait for it, the oldest first */
     struct mill_admin_request **queued_last;
     struct mill_group_offset *offsets;
     uint32_t offsets_count;
@@ -234,8 +235,12 @@ struct mill_group_member *mill_group_restore_member(struct mill_group_env *env,
                                                     const struct mill_group_join *join,
                                                     const struct mill_group_blob *assignment);
 void mill_group_clear_members(struct mill_group_env *env, struct mill_group *group);
-/* Its record was buried: what is left of it are offsets. Whoever still waits is told to retry. */
+/* Its record was buried: what is left of it are offsets. Whoever still waits is told to join again.
+ */
 void mill_group_forget_classic(struct mill_group_env *env, struct mill_group *group);
+/* It was one of the consumer protocol: time-outs begin now, and a rebalance unless everybody has
+ * what the record says. */
+void mill_group_turned_back(struct mill_group_env *env, struct mill_group *group, bool rebalance);
 /* Loaded: the time-outs begin now. */
 void mill_group_resume(struct mill_group_env *env, struct mill_group *group);
 /* Replaces a text of the group (type, protocol). value NULL: none. ret: 0, -ENOMEM. */

@@ -126,6 +126,12 @@ void mill_groups_give(struct mill_groups *groups, struct mill_admin_request *req
     groups->answered_last = &request->next;
 }
 
+void mill_groups_done(struct mill_groups *groups, struct mill_admin_request *request)
+{
+    groups->parked_count -= request->taken ? 1 : 0;
+    mill_groups_give(groups, request);
+}
+
 struct mill_admin_request *mill_groups_answered(struct mill_groups *groups)
 {
     struct mill_admin_request *request = groups->answered;
@@ -163,7 +169,7 @@ static void timers_run(struct mill_groups *groups)
         mill_heap_remove(&groups->timers, first);
         if (group->consumers) {
             mill_consumers_time(groups, group);
-        } else {
+        } else if (!group->write) { /* else it is becoming one of the consumer protocol */
             mill_group_time(&groups->env, group);
         }
     }

@@ -67,6 +67,7 @@ struct mill_groups {
     struct mill_shards shards; /* of __consumer_offsets */
     struct mill_txn_offsets txn_offsets;
     struct mill_expiry expiry;
+    int64_t buried_offset; /* of the epoch of a consumer group, while a shard is read */
     uint64_t check_due_ns;
     uint64_t topics_deleted; /* the controller's count as it was looked at last */
     uint32_t parked_count;
@@ -143,11 +144,15 @@ int16_t mill_groups_append(struct mill_groups *groups, int32_t shard,
                            mill_journal_done done, void *context);
 /* Hands a taken request back: it is answered. */
 void mill_groups_give(struct mill_groups *groups, struct mill_admin_request *request);
+/* The same for one that may have been parked or queued: parked_count follows. */
+void mill_groups_done(struct mill_groups *groups, struct mill_admin_request *request);
 /* Takes a request that waits: its frame is not needed any more. */
 void mill_groups_take(struct mill_admin_request *request);
 /* mill_group_calls.store. */
 int16_t mill_groups_store(void *context, struct mill_group *group, enum mill_group_store why,
                           struct mill_group_member *member, bool skip);
+/* A classic group's record. ret: false when it was of no use, or not wholly. */
+bool mill_groups_apply_group(struct mill_groups *groups, const struct mill_group_record *record);
 /* groups_load.c: how the records of a shard become groups and offsets. */
 extern const struct mill_shards_calls mill_groups_load_calls;
 /* expiry.c: goes on at the group's first offset; NULL at the next shard. */
@@ -189,6 +194,12 @@ void mill_delete_groups(struct mill_groups *groups, struct mill_admin_request *r
 const char *mill_groups_text(struct mill_admin_request *request, const struct mill_wstr *text);
 /* "/1.2.3.4", as Kafka names a member's host. */
 const char *mill_groups_host(struct mill_admin_request *request);
+/* Answers a Heartbeat. error: enum mill_kerr. */
+void mill_heartbeat_answer(struct mill_groups *groups, struct mill_admin_request *request,
+                           int16_t error);
+/* Answers a LeaveGroup. */
+void mill_leave_answer(struct mill_groups *groups, struct mill_admin_request *request,
+                       int16_t error, const struct mill_consumer_leaving *members, int32_t count);
 /* Answers of the state machine. */
 void mill_members_joined(void *waiter, const struct mill_group_join_answer *answer);
 void mill_members_synced(void *waiter, int16_t error, const struct mill_group *group,
@@ -205,7 +216,30 @@ void mill_consumer_group_describe(struct mill_groups *groups, struct mill_admin_
                                   struct mill_cursor *at);
 /* A timer of a group of this protocol is due. */
 void mill_consumers_time(struct mill_groups *groups, struct mill_group *group);
-/* Answers every heartbeat that waits in the group's queue with error. */
+/* Whether a change is on its way after which members of the group, or its protocol, are others:
+ * requests of the classic protocol wait in its queue. */
+bool mill_consumers_hold(const struct mill_group *group);
+/* The request waits in the group's queue, with its frame, and is handled anew. ret: false no room
+ * (counted). */
+bool mill_consumers_queue(struct mill_groups *groups, struct mill_group *group,
+                          struct mill_admin_request *request);
+/* Writes what a request asks for, or answers it by its plan, or queues it. */
+void mill_consumers_plan_run(struct mill_groups *groups, struct mill_group *group,
+                             struct mill_admin_request *request, struct mill_consumer_plan *plan);
+/* api_classic.c: requests of the classic protocol in a group of the consumer protocol. */
+void mill_classic_join(struct mill_groups *groups, struct mill_group *group,
+                       struct mill_admin_request *request, struct mill_group_join *join);
+void mill_classic_sync(struct mill_groups *groups, struct mill_group *group,
+                       struct mill_admin_request *request, const struct mill_group_sync *sync);
+void mill_classic_leave(struct mill_groups *groups, struct mill_group *group,
+                        struct mill_admin_request *request,
+                        const struct mill_consumer_leaving *leaving, uint32_t count);
+/* Answers by a plan that is done, or failed. */
+void mill_classic_joined(struct mill_groups *groups, struct mill_admin_request *request,
+                         struct mill_group *group, const struct mill_consumer_plan *plan);
+void mill_classic_left(struct mill_groups *groups, struct mill_admin_request *request,
+                       const struct mill_consumer_plan *plan);
+/* Answers every request that waits in the group's queue with error. */
 void mill_consumers_release(struct mill_groups *groups, struct mill_group *group, int16_t error);
 
 #endif

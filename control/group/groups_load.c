@@ -8,13 +8,12 @@
 
 #include "protocol/errors.h"
 
-/* ret: false when the record was of no use, or not wholly. */
-static bool apply_group(struct mill_groups *groups, const struct mill_group_record *record)
+bool mill_groups_apply_group(struct mill_groups *groups, const struct mill_group_record *record)
 {
     struct mill_group *group = mill_groups_find(groups, record->group);
     if (record->tombstone) {
         if (group && !group->consumers) {
-            mill_group_clear_members(&groups->env, group);
+            mill_group_forget_classic(&groups->env, group);
             if (group->offsets_count == 0) {
                 mill_groups_remove(groups, group);
             }
@@ -48,6 +47,9 @@ static bool apply_group(struct mill_groups *groups, const struct mill_group_reco
 
 static bool apply_consumer(struct mill_groups *groups, const struct mill_group_record *record)
 {
+    if (record->tombstone && record->consumer.type == MILL_CONSUMER_RECORD_EPOCH) {
+        groups->buried_offset = record->value.log_offset;
+    }
     struct mill_group *group = record->tombstone ? mill_groups_find(groups, record->group)
                                                  : mill_groups_make(groups, record->group);
     if (!group) {
@@ -104,6 +106,29 @@ static bool load_marker(void *context, int32_t shard, const struct mill_journal_
     return mill_txn_offsets_end(context, shard, at->producer_id, commit, at->offset);
 }
 
+/* A record of a classic group. Again: what is in memory of one is newer than its records, but for
+ * those by which it became one, or is one no more: they are part of a change of unknown outcome. */
+static bool load_group(struct mill_groups *groups, const struct mill_group_record *record,
+                       bool again)
+{
+    /* One append, in which it is the record behind the last tombstone. */
+    bool turned = !record->tombstone && record->value.log_offset == groups->buried_offset + 1;
+    const struct mill_group *known = mill_groups_find(groups, record->group);
+    bool members = known && known->members_count > 0;
+#ifdef MILL_MUTANT_MIGRATION_UNTURNED
+    turned = false;
+#endif
+    if (again && !(record->tombstone ? members : turned && !members)) {
+        return true;
+    }
+    bool good = mill_groups_apply_group(groups, record);
+    struct mill_group *group = mill_groups_find(groups, record->group);
+    if (group) {
+        group->turned_back = turned;
+    }
+    return good;
+}
+
 static bool load_record(void *context, int32_t shard, bool again, const struct mill_journal_at *at,
                         const struct mill_record *record, struct mill_pool *pool)
 {
@@ -128,8 +153,7 @@ static bool load_record(void *context, int32_t shard, bool again, const struct m
     if (read.kind == MILL_GROUP_RECORD_CONSUMER) {
         return apply_consumer(groups, &read); /* memory is what was read, in whatever order */
     }
-    /* Again: what is in memory of a classic group is newer than any record. */
-    return read.kind != MILL_GROUP_RECORD_GROUP || again || apply_group(groups, &read);
+    return read.kind != MILL_GROUP_RECORD_GROUP || load_group(groups, &read, again);
 }
 
 static void load_ready(void *context, int32_t shard, bool again)
@@ -138,7 +162,10 @@ static void load_ready(void *context, int32_t shard, bool again)
     struct mill_group *next = NULL;
     for (struct mill_group *group = groups->shards.items[shard].first; group; group = next) {
         next = group->shard_next;
-        if (group->consumers && again) {
+        if (group->turned_back && !group->consumers) {
+            mill_group_turned_back(&groups->env, group, true);
+            group->turned_back = false;
+        } else if (group->consumers && again) {
             mill_consumer_timer(&groups->consumer, group);
         } else if (group->consumers) {
             mill_consumer_resume(&groups->consumer, group);

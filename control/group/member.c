@@ -42,7 +42,7 @@ bool mill_blob_copy(struct mill_group_blob *to, const struct mill_group_blob *fr
     return true;
 }
 
-static uint64_t protocols_bytes(const struct mill_group_protocol *protocols, uint32_t count)
+uint64_t mill_protocols_bytes(const struct mill_group_protocol *protocols, uint32_t count)
 {
     uint64_t sum = count * sizeof(*protocols);
     for (uint32_t i = 0; i < count; i++) {
@@ -51,7 +51,7 @@ static uint64_t protocols_bytes(const struct mill_group_protocol *protocols, uin
     return sum;
 }
 
-static void protocols_free(struct mill_group_protocol *protocols, uint32_t count)
+void mill_protocols_free(struct mill_group_protocol *protocols, uint32_t count)
 {
     for (uint32_t i = 0; protocols && i < count; i++) {
         free(protocols[i].name);
@@ -60,14 +60,14 @@ static void protocols_free(struct mill_group_protocol *protocols, uint32_t count
     free(protocols);
 }
 
-static struct mill_group_protocol *protocols_copy(const struct mill_group_protocol *from,
-                                                  uint32_t count)
+struct mill_group_protocol *mill_protocols_copy(const struct mill_group_protocol *from,
+                                                uint32_t count)
 {
     struct mill_group_protocol *to = calloc(MILL_MAX(count, 1u), sizeof(*to));
     for (uint32_t i = 0; to && i < count; i++) {
         to[i].name = mill_text_copy(from[i].name);
         if (!to[i].name || !mill_blob_copy(&to[i].metadata, &from[i].metadata)) {
-            protocols_free(to, count);
+            mill_protocols_free(to, count);
             return NULL;
         }
     }
@@ -78,7 +78,7 @@ static uint64_t member_bytes(const struct mill_group_member *member)
 {
     return sizeof(*member) + strlen(member->id) + strlen(member->client_id) +
            strlen(member->client_host) + (member->instance_id ? strlen(member->instance_id) : 0) +
-           protocols_bytes(member->protocols, member->protocols_count) +
+           mill_protocols_bytes(member->protocols, member->protocols_count) +
            member->assignment.size_bytes;
 }
 
@@ -86,7 +86,7 @@ void mill_member_free(struct mill_group_env *env, struct mill_group_member *memb
 {
     env->bytes -= member_bytes(member);
     env->members_count--;
-    protocols_free(member->protocols, member->protocols_count);
+    mill_protocols_free(member->protocols, member->protocols_count);
     free(member->assignment.bytes);
     free(member->id);
     free(member->instance_id);
@@ -229,22 +229,28 @@ const char *mill_group_elect_protocol(const struct mill_group *group)
     return best < MILL_GROUP_PROTOCOLS_MAX ? group->members->protocols[best].name : NULL;
 }
 
-bool mill_member_same_protocols(const struct mill_group_member *member,
-                                const struct mill_group_join *join)
+bool mill_protocols_equal(const struct mill_group_protocol *a, uint32_t a_count,
+                          const struct mill_group_protocol *b, uint32_t b_count)
 {
-    if (member->protocols_count != join->protocols_count) {
+    if (a_count != b_count) {
         return false;
     }
-    for (uint32_t i = 0; i < join->protocols_count; i++) {
-        const struct mill_group_protocol *a = &member->protocols[i];
-        const struct mill_group_protocol *b = &join->protocols[i];
-        if (strcmp(a->name, b->name) != 0 || a->metadata.size_bytes != b->metadata.size_bytes ||
-            (a->metadata.size_bytes > 0 &&
-             memcmp(a->metadata.bytes, b->metadata.bytes, a->metadata.size_bytes) != 0)) {
+    for (uint32_t i = 0; i < a_count; i++) {
+        if (strcmp(a[i].name, b[i].name) != 0 ||
+            a[i].metadata.size_bytes != b[i].metadata.size_bytes ||
+            (a[i].metadata.size_bytes > 0 &&
+             memcmp(a[i].metadata.bytes, b[i].metadata.bytes, a[i].metadata.size_bytes) != 0)) {
             return false;
         }
     }
     return true;
+}
+
+bool mill_member_same_protocols(const struct mill_group_member *member,
+                                const struct mill_group_join *join)
+{
+    return mill_protocols_equal(member->protocols, member->protocols_count, join->protocols,
+                                join->protocols_count);
 }
 
 /* --- coming and going ---------------------------------------------------------------------------
@@ -279,7 +285,7 @@ struct mill_group_member *mill_member_add(struct mill_group_env *env, struct mil
     member->client_host = mill_text_copy(join->client_host);
     member->rebalance_timeout_ms = join->rebalance_timeout_ms;
     member->session_timeout_ms = join->session_timeout_ms;
-    member->protocols = protocols_copy(join->protocols, join->protocols_count);
+    member->protocols = mill_protocols_copy(join->protocols, join->protocols_count);
     member->protocols_count = join->protocols_count;
     member->expires_ns = MILL_NEVER;
     bool whole = member->id && member->client_id && member->client_host && member->protocols &&
@@ -290,7 +296,7 @@ struct mill_group_member *mill_member_add(struct mill_group_env *env, struct mil
 #endif
     if (!room) {
         env->full++;
-        protocols_free(member->protocols, join->protocols_count);
+        mill_protocols_free(member->protocols, join->protocols_count);
         free(member->id);
         free(member->instance_id);
         free(member->client_id);
@@ -312,16 +318,17 @@ struct mill_group_member *mill_member_add(struct mill_group_env *env, struct mil
 bool mill_member_update(struct mill_group_env *env, struct mill_group_member *member,
                         const struct mill_group_join *join)
 {
-    struct mill_group_protocol *protocols = protocols_copy(join->protocols, join->protocols_count);
-    uint64_t before = protocols_bytes(member->protocols, member->protocols_count);
-    uint64_t after = protocols_bytes(join->protocols, join->protocols_count);
+    struct mill_group_protocol *protocols =
+        mill_protocols_copy(join->protocols, join->protocols_count);
+    uint64_t before = mill_protocols_bytes(member->protocols, member->protocols_count);
+    uint64_t after = mill_protocols_bytes(join->protocols, join->protocols_count);
     if (!protocols || (after > before && env->bytes + after - before > env->bytes_max)) {
         env->full++;
-        protocols_free(protocols, join->protocols_count);
+        mill_protocols_free(protocols, join->protocols_count);
         return false;
     }
     env->bytes = env->bytes - before + after;
-    protocols_free(member->protocols, member->protocols_count);
+    mill_protocols_free(member->protocols, member->protocols_count);
     member->protocols = protocols;
     member->protocols_count = join->protocols_count;
     member->rebalance_timeout_ms = join->rebalance_timeout_ms;

@@ -12,6 +12,14 @@ char *mill_text_copy(const char *text);
 /* ret: false no memory; *to is then empty. */
 bool mill_blob_copy(struct mill_group_blob *to, const struct mill_group_blob *from);
 
+/* Protocols of a member: their memory, a copy (ret: NULL no memory), and its end; NULL is fine. */
+uint64_t mill_protocols_bytes(const struct mill_group_protocol *protocols, uint32_t count);
+struct mill_group_protocol *mill_protocols_copy(const struct mill_group_protocol *from,
+                                                uint32_t count);
+void mill_protocols_free(struct mill_group_protocol *protocols, uint32_t count);
+bool mill_protocols_equal(const struct mill_group_protocol *a, uint32_t a_count,
+                          const struct mill_group_protocol *b, uint32_t b_count);
+
 /* Adds a member at the end. ret: NULL no memory, or over the limit (counted). */
 struct mill_group_member *mill_member_add(struct mill_group_env *env, struct mill_group *group,
                                           const char *member_id,

@@ -5,9 +5,10 @@
 CLIENT is confluent, kafka-python or aiokafka. Reads until nothing came for a while, commits, leaves, and prints
 the values it read, one a line. tests/clients/groups.py runs several and compares. GROUP_INSTANCE names a static
 member where the client knows such; GROUP_PROTOCOL=consumer asks for the new protocol, in which a TOPIC that begins
-with ^ is a regular expression that the broker looks at."""
+with ^ is a regular expression that the broker looks at. SIGTERM ends a member of confluent's as idleness does."""
 import asyncio
 import os
+import signal
 import sys
 import time
 
@@ -21,7 +22,7 @@ def confluent(address, topic, group, idle):
                 "enable.auto.commit": False}
     if PROTOCOL:
         settings["group.protocol"] = PROTOCOL
-    else:
+    if PROTOCOL != "consumer":
         settings["session.timeout.ms"] = 10000
     if INSTANCE:
         settings["group.instance.id"] = INSTANCE
@@ -29,7 +30,9 @@ def confluent(address, topic, group, idle):
     consumer.subscribe([topic])
     values = []
     last = time.monotonic()
-    while time.monotonic() - last < idle:
+    stopped = []
+    signal.signal(signal.SIGTERM, lambda number, frame: stopped.append(number))
+    while time.monotonic() - last < idle and not stopped:
         for message in consumer.consume(500, timeout=0.2):
             assert not message.error(), message.error()
             values.append(message.value().decode())

@@ -41,17 +41,17 @@ CLIENTS = {
 STATIC = ("newest-confluent", "aiokafka", "franz-go")
 
 
-def start(broker, listener, client, topic, group, instance=None, protocol=None):
+def start(broker, listener, client, topic, group, instance=None, protocol=None, idle_s=IDLE_S):
     if client == "kcat":
         command = ["kcat", "-b", broker.address(listener), "-q", "-G", group, "-X", "auto.offset.reset=earliest",
                    "-X", "session.timeout.ms=10000", "-e", topic]
     elif client == "java":
         command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", JARS + "/*",
                    "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", broker.address(listener),
-                   "--topic", topic, "--group", group, "--from-beginning", "--timeout-ms", str(IDLE_S * 2000)]
+                   "--topic", topic, "--group", group, "--from-beginning", "--timeout-ms", str(idle_s * 2000)]
         command += ["--command-property", f"group.protocol={protocol}"] if protocol else []
     else:
-        command = [*CLIENTS[client], broker.address(listener), topic, group, str(IDLE_S)]
+        command = [*CLIENTS[client], broker.address(listener), topic, group, str(idle_s)]
     environment = dict(os.environ, NODE_PATH=MODULES, GROUP_INSTANCE=instance or "", GROUP_PROTOCOL=protocol or "")
     return subprocess.Popen([*broker.inside(listener), *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             text=True, env=environment)

@@ -94,6 +94,13 @@ static inline bool rig_by_name(void *context, const char *name, struct mill_assi
     return false;
 }
 
+static inline const char *rig_by_id(void *context, const struct mill_uuid *id)
+{
+    struct rig *rig = context;
+    uint32_t index = id->b[0] - 1u;
+    return index < RIG_TOPICS && rig->topics[index].partitions > 0 ? rig->topics[index].name : NULL;
+}
+
 static inline void rig_each(void *context, void (*visit)(void *visitor, const char *name),
                             void *visitor)
 {
@@ -128,7 +135,7 @@ static inline void rig_open(struct rig *rig, uint64_t seed)
     rig->shared.context = rig;
     rig->env.group = &rig->shared;
     rig->env.topics = (struct mill_consumer_topics){
-        .context = rig, .version = 1, .by_name = rig_by_name, .each = rig_each};
+        .context = rig, .version = 1, .by_name = rig_by_name, .by_id = rig_by_id, .each = rig_each};
     rig->group = mill_group_new("group");
     rig->log = calloc(RIG_LOG_MAX, sizeof(rig->log[0]));
     assert_non_null(rig->group);
