@@ -82,7 +82,7 @@ static void rig_open(struct rig *rig)
     assert_non_null(rig->journal);
     assert_int_equal(mill_journal_core(rig->journal, 0, &rig->bell), 0);
     mill_journal_attach(rig->journal, INCARNATION);
-    rig->topic = calloc(1, sizeof(*rig->topic));
+    rig->topic = calloc(1, sizeof(*rig->topic) + 4 * sizeof(rig->topic->partitions[0]));
     rig->frame = malloc(FRAME_BYTES_MAX);
     assert_non_null(rig->topic);
     assert_non_null(rig->frame);
