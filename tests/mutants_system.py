@@ -52,6 +52,8 @@ TABLE = (
     ("store-time-off", "tests/clients/librdkafka.py"),
     ("store-time-off", "tests/clients/go.py"),
     ("store-time-off", "tests/clients/node.py"),
+    ("store-time-off", "tests/clients/python_suites.py"),
+    ("store-time-off", "tests/clients/node_suite.py"),
     ("core-old-offsets", "tests/clients/python.py"),
     ("control-delete-by-id", "tests/clients/go.py"),
     ("control-config-unset", "tests/clients/java.py"),
