@@ -3,6 +3,7 @@
  * this broker or all brokers (the empty name) will have is put together here, checked and committed
  * by the controller. AlterConfigs gives the whole set; incremental operations start from what is
  * there. Each resource is answered for itself. ref: KIP-339, KIP-226 */
+#include <stdlib.h>
 #include <string.h>
 
 #include "control/admin/request.h"
@@ -31,6 +32,7 @@ struct change {
 struct resource {
     int8_t type;
     struct mill_wstr name;
+    const char *text; /* the name */
     struct change *changes;
     uint32_t changes_count;
     enum mill_settings_level level; /* of a broker's settings; LEVELS: a topic's */
@@ -202,7 +204,9 @@ static void broker_set(const struct altering *altering, const struct resource *r
 static void set_make(const struct altering *altering, struct resource *resource, bool incremental)
 {
     struct mill_alter *alter = &resource->alter;
-    uint32_t kept = !incremental ? 0 : alter->topic ? alter->topic->configs_count : MILL_KEY_COUNT;
+    bool topic = resource->level == MILL_SETTINGS_LEVELS;
+    uint32_t own = topic ? (alter->topic ? alter->topic->configs_count : 0) : MILL_KEY_COUNT;
+    uint32_t kept = incremental ? own : 0;
     alter->configs =
         mill_pool_take(&altering->request->pool,
                        ((uint64_t)kept + resource->changes_count + 1) * sizeof(*alter->configs));
@@ -210,10 +214,10 @@ static void set_make(const struct altering *altering, struct resource *resource,
         refuse(resource, MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
         return;
     }
-    for (uint32_t i = 0; alter->topic && i < kept; i++) {
+    for (uint32_t i = 0; topic && i < kept; i++) {
         alter->configs[alter->configs_count++] = alter->topic->configs[i];
     }
-    if (!alter->topic && incremental) {
+    if (!topic && incremental) {
         broker_set(altering, resource, alter);
     }
     for (uint32_t i = 0; i < resource->changes_count; i++) {
@@ -239,21 +243,22 @@ static void find_topic(const struct altering *altering, struct resource *resourc
                        uint32_t length)
 {
     const char *fault = mill_topic_name_fault(name, length);
+    if (length == 0) {
+        refuse(resource, MILL_KERR_INVALID_REQUEST, "there are no settings of all topics");
+        return;
+    }
     if (fault) {
         refuse(resource, MILL_KERR_INVALID_TOPIC_EXCEPTION, fault);
         return;
     }
+    /* One that is not there is refused by the controller, when its settings are right. */
     resource->alter.topic = mill_topics_by_name(&altering->controller->topics, name, length);
-    if (!resource->alter.topic) {
-        refuse(resource, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic");
-    }
 }
 
 static void find_resource(const struct altering *altering, struct resource *resource)
 {
-    uint32_t length = 0;
-    const char *name = mill_admin_text(altering->request, &resource->name, &length);
-    resource->level = MILL_SETTINGS_LEVELS;
+    const char *name = resource->text;
+    uint32_t length = name ? (uint32_t)strlen(name) : 0;
     if (!name) {
         refuse(resource, MILL_KERR_INVALID_REQUEST, "a resource without name");
     } else if (resource->type == RESOURCE_TOPIC) {
@@ -270,35 +275,39 @@ static void find_resource(const struct altering *altering, struct resource *reso
     }
 }
 
-/* All that name one topic or broker are refused, as Kafka does. */
-static void refuse_twice(const struct altering *altering)
+static int by_resource(const void *a, const void *b)
 {
-    uint32_t named[MILL_SETTINGS_LEVELS] = {0};
-    for (int32_t i = 0; i < altering->count; i++) {
-        struct mill_topic *topic = altering->resources[i].alter.topic;
-        if (topic) {
-            topic->named = 0;
+    const struct resource *left = *(struct resource *const *)a;
+    const struct resource *right = *(struct resource *const *)b;
+    int order = left->type - right->type;
+    return order != 0 ? order
+                      : strcmp(left->text ? left->text : "", right->text ? right->text : "");
+}
+
+/* All that name one resource are refused, as Kafka does, whatever else is wrong with them. ret:
+ * false out of memory. */
+static bool refuse_twice(const struct altering *altering)
+{
+    uint32_t count = (uint32_t)altering->count;
+    struct resource **order =
+        mill_pool_take(&altering->request->pool, count * sizeof(struct resource *));
+    if (!order) {
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        order[i] = &altering->resources[i];
+    }
+    if (count > 1) {
+        qsort(order, count, sizeof(order[0]), by_resource);
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        if (by_resource(&order[i - 1], &order[i]) == 0) {
+            static const char twice[] = "each resource may be named once";
+            refuse(order[i - 1], MILL_KERR_INVALID_REQUEST, twice);
+            refuse(order[i], MILL_KERR_INVALID_REQUEST, twice);
         }
     }
-    for (int32_t i = 0; i < altering->count; i++) {
-        struct mill_topic *topic = altering->resources[i].alter.topic;
-        if (topic) {
-            topic->named++;
-        } else if (altering->resources[i].level < MILL_SETTINGS_LEVELS) {
-            named[altering->resources[i].level]++;
-        }
-    }
-    for (int32_t i = 0; i < altering->count; i++) {
-        struct resource *resource = &altering->resources[i];
-        const struct mill_topic *topic = resource->alter.topic;
-        bool twice = topic ? topic->named > 1
-                           : resource->level < MILL_SETTINGS_LEVELS && named[resource->level] > 1;
-        if (twice) {
-            refuse(resource, MILL_KERR_INVALID_REQUEST,
-                   mill_pool_text(&altering->request->pool, "the %s is named twice in this request",
-                                  kind_of(resource)));
-        }
-    }
+    return true;
 }
 
 /* --- answering ----------------------------------------------------------------------------------
@@ -358,10 +367,12 @@ static bool alter_all(const struct altering *altering, bool incremental, bool va
     if (!alters) {
         return false;
     }
+    if (!refuse_twice(altering)) {
+        return false;
+    }
     for (int32_t i = 0; i < altering->count; i++) {
         find_resource(altering, &altering->resources[i]);
     }
-    refuse_twice(altering);
     for (int32_t i = 0; i < altering->count; i++) {
         struct resource *resource = &altering->resources[i];
         if (resource->alter.error == 0) {
@@ -400,6 +411,8 @@ static struct resource *resource_begin(struct altering *altering, int8_t type,
     struct resource *resource = &altering->resources[altering->count++];
     resource->type = type;
     resource->name = name;
+    resource->text = mill_admin_text(altering->request, &name, NULL);
+    resource->level = MILL_SETTINGS_LEVELS;
     if (configs_count > (int32_t)CONFIGS_MAX) {
         refuse(resource, MILL_KERR_INVALID_REQUEST, "too many settings of one resource");
         return resource;
@@ -447,9 +460,7 @@ void mill_alter_configs(struct mill_controller *controller, struct mill_admin_re
             resource_begin(&altering, one.resource_type, one.resource_name, one.configs.count);
         while (resource->changes &&
                mill_alter_configs_request_resources_configs_next(&one.configs, version, &config)) {
-            /* Null gives the default, as when it is not named. */
-            change_add(&altering, resource, &config.name, &config.value,
-                       config.value.length < 0 ? OPERATION_DELETE : OPERATION_SET);
+            change_add(&altering, resource, &config.name, &config.value, OPERATION_SET);
         }
     }
     if (!alter_all(&altering, false, in.validate_only)) {

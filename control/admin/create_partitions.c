@@ -31,25 +31,22 @@ static void read_assignments(const struct mill_controller *controller,
         refuse(item, MILL_KERR_INVALID_REPLICA_ASSIGNMENT, "too many assignments");
         return;
     }
-    while (item->error == 0 && mill_create_partitions_request_topics_assignments_next(
-                                   &in->assignments, request->header.api_version, &one)) {
-        const char *fault =
-            mill_admin_replicas(controller, &one.broker_ids, &partitions[item->assignment_count++]);
-        if (fault) {
-            refuse(item, MILL_KERR_INVALID_REPLICA_ASSIGNMENT, fault);
+    for (int32_t i = 0; !item->assignment_fault && i < count; i++) {
+        if (!mill_create_partitions_request_topics_assignments_next(
+                &in->assignments, request->header.api_version, &one)) {
+            break;
         }
+        item->assignment_fault = mill_admin_replicas(controller, &one.broker_ids, &partitions[i]);
     }
     item->assignment = partitions;
+    item->assignment_count = count;
 }
 
 static void read_topic(const struct mill_controller *controller, struct mill_admin_request *request,
                        struct mill_create_partitions_request_topics *in, struct mill_grow *item)
 {
-    item->name = in->name.length <= MILL_TOPIC_NAME_MAX
-                     ? mill_admin_text(request, &in->name, &item->name_length)
-                     : NULL;
+    item->name = mill_admin_text(request, &in->name, &item->name_length);
     item->count = in->count;
-    item->assignment_count = 0;
     item->topic =
         item->name ? mill_topics_by_name(&controller->topics, item->name, item->name_length) : NULL;
     item->name = item->name ? item->name : "";

@@ -19,6 +19,13 @@ static void refuse(struct mill_create *item, int16_t error, const char *message)
     item->message = message;
 }
 
+/* Told when name and settings are right. */
+static void doubt(struct mill_create *item, int16_t error, const char *message)
+{
+    item->assignment_error = error;
+    item->assignment_fault = message;
+}
+
 const char *mill_admin_replicas(const struct mill_controller *controller, struct mill_warray *ids,
                                 struct mill_map_partition *ret)
 {
@@ -51,8 +58,8 @@ static void read_assignment(const struct mill_controller *controller,
     struct mill_create_topics_request_topics_assignments one;
     int32_t count = in->assignments.count;
     if (in->num_partitions != -1 || in->replication_factor != -1) {
-        refuse(item, MILL_KERR_INVALID_REQUEST,
-               "give assignments, or a partition count and replication factor, not both");
+        doubt(item, MILL_KERR_INVALID_REQUEST,
+              "give assignments, or a partition count and replication factor, not both");
         return;
     }
     if (count > MILL_CONTROL_TOPIC_PARTITIONS_MAX) {
@@ -65,8 +72,8 @@ static void read_assignment(const struct mill_controller *controller,
         refuse(item, MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
         return;
     }
-    while (item->error == 0 && mill_create_topics_request_topics_assignments_next(
-                                   &in->assignments, request->header.api_version, &one)) {
+    while (mill_create_topics_request_topics_assignments_next(&in->assignments,
+                                                              request->header.api_version, &one)) {
         const char *fault = NULL;
         if (one.partition_index < 0 || one.partition_index >= count ||
             partitions[one.partition_index].replicas_count > 0) {
@@ -76,7 +83,8 @@ static void read_assignment(const struct mill_controller *controller,
                 mill_admin_replicas(controller, &one.broker_ids, &partitions[one.partition_index]);
         }
         if (fault) {
-            refuse(item, MILL_KERR_INVALID_REPLICA_ASSIGNMENT, fault);
+            doubt(item, MILL_KERR_INVALID_REPLICA_ASSIGNMENT, fault);
+            return;
         }
     }
     item->assigned = true;

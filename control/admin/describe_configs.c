@@ -9,6 +9,9 @@
 enum {
     RESOURCE_TOPIC = 2,
     RESOURCE_BROKER = 4,
+    RESOURCE_BROKER_LOGGER = 8, /* the others are known, and not described */
+    RESOURCE_CLIENT_METRICS = 16,
+    RESOURCE_GROUP = 32,
     SOURCE_TOPIC = 1,
     SOURCE_BROKER = 2,  /* altered for this broker */
     SOURCE_CLUSTER = 3, /* altered for all brokers */
@@ -296,6 +299,22 @@ static bool find_keys(const struct mill_controller *controller, struct mill_admi
     return true;
 }
 
+/* One type that is none makes the whole request wrong, as in Kafka. */
+static void refuse_unknown_types(struct answer *answer)
+{
+    bool unknown = false;
+    for (int32_t i = 0; i < answer->resources_count; i++) {
+        int8_t type = answer->resources[i].in.resource_type;
+        unknown = unknown || !(type == RESOURCE_TOPIC || type == RESOURCE_BROKER ||
+                               type == RESOURCE_BROKER_LOGGER || type == RESOURCE_CLIENT_METRICS ||
+                               type == RESOURCE_GROUP);
+    }
+    for (int32_t i = 0; unknown && i < answer->resources_count; i++) {
+        refuse(&answer->resources[i], MILL_KERR_INVALID_REQUEST, "a resource's type is not known");
+        answer->resources[i].keys_count = 0;
+    }
+}
+
 void mill_describe_configs(struct mill_controller *controller, struct mill_admin_request *request,
                            struct mill_cursor *at)
 {
@@ -329,6 +348,7 @@ void mill_describe_configs(struct mill_controller *controller, struct mill_admin
         mill_admin_close(request);
         return;
     }
+    refuse_unknown_types(&answer);
     struct keys_context keys = {0};
     struct results_context results = {.answer = &answer, .keys = &keys};
     mill_describe_configs_response_defaults(&out);

@@ -27,6 +27,7 @@ struct describing {
     struct row *rows;
     uint32_t rows_count;
     const struct row *row; /* being encoded */
+    bool refused;          /* as a whole */
     uint32_t partition;
 };
 
@@ -39,9 +40,19 @@ static int by_name(const void *a, const void *b)
 
 static void row_add(struct describing *describing, const char *name)
 {
-    if (strcmp(name, describing->cursor_name) >= 0) {
-        describing->rows[describing->rows_count++] = (struct row){.name = name};
+    describing->rows[describing->rows_count++] = (struct row){.name = name};
+}
+
+/* What stands before the cursor was told already. */
+static void rows_cut(struct describing *describing)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < describing->rows_count; i++) {
+        if (strcmp(describing->rows[i].name, describing->cursor_name) >= 0) {
+            describing->rows[kept++] = describing->rows[i];
+        }
     }
+    describing->rows_count = kept;
 }
 
 /* Every topic that serves. ret: false: no memory. */
@@ -60,7 +71,7 @@ static bool rows_of_all(struct describing *describing, struct mill_pool *pool)
     return true;
 }
 
-/* Those that are named, and the cursor's, though it may be gone. ret: false: too many. */
+/* Those that are named. ret: false: too many. */
 static bool rows_of_named(struct describing *describing, struct mill_admin_request *request,
                           struct mill_warray topics)
 {
@@ -81,10 +92,17 @@ static bool rows_of_named(struct describing *describing, struct mill_admin_reque
         }
         row_add(describing, name);
     }
-    if (describing->cursor_name[0] != '\0') {
-        row_add(describing, describing->cursor_name);
-    }
     return true;
+}
+
+/* A cursor must name one of the topics that are asked for, when any are, and a partition. */
+static bool cursor_is_bad(const struct describing *describing, int32_t partition, bool all)
+{
+    bool named = all;
+    for (uint32_t i = 0; i < describing->rows_count && !named; i++) {
+        named = strcmp(describing->rows[i].name, describing->cursor_name) == 0;
+    }
+    return !named || partition < 0;
 }
 
 /* In order of names, each once. */
@@ -205,7 +223,9 @@ static void get_topic(const void *context, int32_t index, void *element)
     describing->row = row;
     to->error_code = row->error;
     to->name = mill_wstr_of(row->name);
-    to->topic_authorized_operations = MILL_OPERATIONS_TOPIC; /* as Kafka, asked or not */
+    if (!describing->refused) {
+        to->topic_authorized_operations = MILL_OPERATIONS_TOPIC; /* as Kafka, asked or not */
+    }
     if (row->record) {
         to->topic_id = row->record->id;
         to->is_internal = (row->record->flags & MILL_TOPIC_INTERNAL) != 0;
@@ -221,11 +241,13 @@ static int encode(struct mill_writer *to, int16_t version, const void *message)
     return mill_describe_topic_partitions_response_encode(to, version, message);
 }
 
+/* All that was asked for, as it was. */
 static void refuse_all(struct describing *describing, int16_t error)
 {
     for (uint32_t i = 0; i < describing->rows_count; i++) {
         describing->rows[i].error = error;
     }
+    describing->refused = true;
 }
 
 void mill_describe_topics(const struct mill_controller *controller,
@@ -238,23 +260,29 @@ void mill_describe_topics(const struct mill_controller *controller,
         mill_admin_close(request);
         return;
     }
-    bool bad_cursor = in.has_cursor && in.cursor.partition_index < 0;
-    if (in.has_cursor && !bad_cursor) {
-        describing.cursor_name = mill_admin_text(request, &in.cursor.topic_name, NULL);
-        describing.cursor_partition = (uint32_t)in.cursor.partition_index;
-    }
-    bool all = in.topics.count == 0 && !bad_cursor;
-    if (!describing.cursor_name || !(all ? rows_of_all(&describing, &request->pool)
-                                         : rows_of_named(&describing, request, in.topics))) {
+    bool all = in.topics.count == 0;
+    const char *cursor_name =
+        in.has_cursor ? mill_admin_text(request, &in.cursor.topic_name, NULL) : "";
+    if (!cursor_name || (!all && !rows_of_named(&describing, request, in.topics))) {
         mill_admin_close(request);
         return;
+    }
+    describing.cursor_name = cursor_name;
+    bool refused = in.has_cursor && cursor_is_bad(&describing, in.cursor.partition_index, all);
+    if (!refused) {
+        describing.cursor_partition = (uint32_t)in.cursor.partition_index;
+        if (all && !rows_of_all(&describing, &request->pool)) {
+            mill_admin_close(request);
+            return;
+        }
+        rows_cut(&describing);
+        rows_sort(&describing);
     }
     int64_t limit = mill_config_int(controller->config, MILL_KEY_MAX_REQUEST_PARTITION_SIZE_LIMIT);
     limit = MILL_MAX(MILL_MIN((int64_t)in.response_partition_limit, limit), (int64_t)1);
     struct row cursor = {0};
-    rows_sort(&describing);
     mill_describe_topic_partitions_response_defaults(&out);
-    if (bad_cursor) {
+    if (refused) {
         refuse_all(&describing, MILL_KERR_INVALID_REQUEST);
     } else if (rows_fill(&describing, (uint32_t)limit, &cursor)) {
         out.has_next_cursor = true;

@@ -340,14 +340,18 @@ static int16_t config_error(int rc)
     return rc == -ENOMEM ? MILL_KERR_UNKNOWN_SERVER_ERROR : MILL_KERR_INVALID_CONFIG;
 }
 
+/* Before there is a topic: what is wrong with settings comes before what is wrong with numbers. */
 static bool check_configs(const struct mill_controller *controller, struct mill_create *item,
                           struct mill_pool *pool)
 {
     struct mill_report report = {0};
-    int rc = configs_set(controller, item->topic, item->configs, item->configs_count, &report);
+    struct mill_topic *topic = mill_topic_new(item->name, item->name_length, 0);
+    int rc = topic ? configs_set(controller, topic, item->configs, item->configs_count, &report)
+                   : mill_fail(&report, -ENOMEM, "out of memory");
     if (rc < 0) {
         refuse(item, config_error(rc), mill_pool_text(pool, "%s", report.text));
     }
+    mill_topic_free(topic);
     return rc == 0;
 }
 
@@ -375,6 +379,10 @@ static bool check_numbers(const struct mill_controller *controller, struct mill_
 {
     int64_t partitions = item->partitions;
     int64_t replicas = item->replication_factor;
+    if (item->assignment_error != 0) {
+        refuse(item, item->assignment_error, item->assignment_fault);
+        return false;
+    }
     if (item->assigned) {
         *ret_partitions = (uint32_t)item->assignment_count;
         return true;
@@ -385,12 +393,12 @@ static bool check_numbers(const struct mill_controller *controller, struct mill_
     if (replicas == -1) {
         replicas = mill_config_int(controller->config, MILL_KEY_DEFAULT_REPLICATION_FACTOR);
     }
-    if (partitions <= 0) {
-        refuse(item, MILL_KERR_INVALID_PARTITIONS, "a topic has at least one partition");
-        return false;
-    }
     if (replicas <= 0) {
         refuse(item, MILL_KERR_INVALID_REPLICATION_FACTOR, "a partition has at least one replica");
+        return false;
+    }
+    if (partitions <= 0) {
+        refuse(item, MILL_KERR_INVALID_PARTITIONS, "a topic has at least one partition");
         return false;
     }
     if (replicas > 1) {
@@ -428,18 +436,18 @@ static bool check_limits(struct mill_controller *controller, struct mill_create 
 static bool check_create(struct mill_controller *controller, struct mill_create *item,
                          struct mill_pool *pool, uint64_t more_topics, uint64_t more_partitions)
 {
+    struct mill_report report = {0};
     uint32_t partitions = 0;
     if (item->error != 0 || !check_name(controller, item, pool) ||
+        !check_configs(controller, item, pool) ||
         !check_numbers(controller, item, pool, &partitions) ||
         !check_limits(controller, item, pool, partitions, more_topics, more_partitions)) {
         return false;
     }
     item->topic = mill_topic_new(item->name, item->name_length, partitions);
-    if (!item->topic) {
+    if (!item->topic ||
+        configs_set(controller, item->topic, item->configs, item->configs_count, &report) < 0) {
         refuse(item, MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
-        return false;
-    }
-    if (!check_configs(controller, item, pool)) {
         return false;
     }
     if (mill_topic_is_internal(item->name, item->name_length)) {
@@ -543,6 +551,8 @@ static bool check_grow(struct mill_controller *controller, struct mill_grow *ite
         grow_refuse(item, MILL_KERR_INVALID_REPLICA_ASSIGNMENT,
                     mill_pool_text(pool, "%lld partitions are new, but %d are assigned",
                                    (long long)(item->count - now), item->assignment_count));
+    } else if (item->assignment_fault) {
+        grow_refuse(item, MILL_KERR_INVALID_REPLICA_ASSIGNMENT, item->assignment_fault);
     } else if (item->count > MILL_CONTROL_TOPIC_PARTITIONS_MAX ||
                controller->topics.partitions_count + more_partitions +
                        (uint64_t)(item->count - now) >
@@ -650,8 +660,9 @@ void mill_controller_grow(struct mill_controller *controller, struct mill_grow *
 static struct mill_topic *altered(const struct mill_controller *controller, struct mill_alter *item,
                                   struct mill_pool *pool)
 {
-    const struct mill_map_topic *record = item->topic->record;
-    struct mill_topic *next = mill_topic_new(record->name, record->name_length, 0);
+    const struct mill_map_topic *record = item->topic ? item->topic->record : NULL;
+    struct mill_topic *next =
+        record ? mill_topic_new(record->name, record->name_length, 0) : mill_topic_new("", 0, 0);
     struct mill_report report = {0};
     int rc = next ? configs_set(controller, next, item->configs, item->configs_count, &report)
                   : mill_fail(&report, -ENOMEM, "out of memory");
@@ -661,7 +672,9 @@ static struct mill_topic *altered(const struct mill_controller *controller, stru
         mill_topic_free(next);
         return NULL;
     }
-    next->record->id = record->id;
+    if (record) {
+        next->record->id = record->id;
+    }
     return next;
 }
 
@@ -692,7 +705,11 @@ void mill_controller_alter(struct mill_controller *controller, struct mill_alter
         } else if (items[i]->error == 0) {
             nexts[i] = altered(controller, items[i], pool);
         }
-        if (items[i]->error == 0) {
+        if (items[i]->error == 0 && !items[i]->topic) {
+            mill_topic_free(nexts[i]);
+            items[i]->error = MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION;
+            items[i]->message = "there is no such topic";
+        } else if (items[i]->error == 0) {
             kept[kept_count++] = (struct mill_meta_topic){.record = nexts[i]->record,
                                                           .configs = nexts[i]->configs,
                                                           .configs_count = nexts[i]->configs_count};

@@ -84,6 +84,8 @@ struct mill_create {
     bool assigned;              /* partitions and replicas follow from assignment */
     const struct mill_map_partition *assignment;
     int32_t assignment_count;
+    int16_t assignment_error; /* enum mill_kerr; told when name and settings are right */
+    const char *assignment_fault;
     const struct mill_meta_config *configs; /* value NULL: null was sent */
     uint32_t configs_count;
 
@@ -101,7 +103,7 @@ void mill_controller_create(struct mill_controller *controller, struct mill_crea
 /* New settings of one topic. In: the upper part; what it will have, all of it, in the request's
  * memory. Out: the rest. */
 struct mill_alter {
-    struct mill_topic *topic;
+    struct mill_topic *topic; /* NULL: there is none, which is told when the settings are right */
     struct mill_meta_config *configs;
     uint32_t configs_count;
 
@@ -122,6 +124,7 @@ struct mill_grow {
     int32_t count;                               /* it shall have in all */
     const struct mill_map_partition *assignment; /* of the new ones; NULL: placed here */
     int32_t assignment_count;
+    const char *assignment_fault; /* NULL none; told when count and number are right */
 
     int16_t error; /* enum mill_kerr; may be set before: then nothing is done */
     const char *message;

@@ -19,7 +19,6 @@ struct mill_topic {
     uint32_t serving_count; /* partitions in this state */
     uint32_t failed_count;
     uint32_t gone_count;
-    uint32_t named;  /* times in the request that is looked at now */
     uint8_t *states; /* enum mill_partition_state per partition, 0 unknown */
 };
 

@@ -126,13 +126,6 @@ static void plan_answer(struct mill_groups *groups, struct mill_admin_request *r
     }
 }
 
-static void beat_refuse(struct mill_groups *groups, struct mill_admin_request *request,
-                        int16_t error)
-{
-    const struct mill_consumer_plan plan = {.error = error};
-    beat_answer(groups, request, NULL, &plan);
-}
-
 /* --- the log -----------------------------------------------------------------------------------
  */
 
@@ -325,6 +318,7 @@ static bool beat_read(struct mill_admin_request *request, struct mill_cursor *at
         .regex = mill_admin_text(request, &in.subscribed_topic_regex, NULL),
         .assignor = mill_admin_text(request, &in.server_assignor, NULL),
         .owned_told = in.topic_partitions.count >= 0,
+        .owned_named = in.topic_partitions.count > 0,
         .id_required = version >= 1,
     };
     if (in.subscribed_topic_names.count >= 0) {
@@ -384,9 +378,6 @@ static struct mill_admin_request *beat_unqueue(struct mill_groups *groups, struc
 static int16_t group_of(struct mill_groups *groups, const char *group_id,
                         const struct mill_consumer_beat *beat, struct mill_group **ret_group)
 {
-    if (group_id[0] == '\0') {
-        return MILL_KERR_INVALID_GROUP_ID;
-    }
     if (groups->parked_count >= MILL_GROUP_PARKED_MAX) {
         groups->env.full++;
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
@@ -445,16 +436,27 @@ void mill_consumer_group_heartbeat(struct mill_groups *groups, struct mill_admin
         mill_groups_done(groups, request);
         return;
     }
-    int16_t error = group_of(groups, group_id, &beat, &group);
+    /* A group is looked for, or made, only by what makes sense by itself. */
+    if (group_id[0] == '\0') {
+        plan.error = MILL_KERR_INVALID_REQUEST; /* not 24, which classic members are told */
+        plan.message = "GroupId can't be empty.";
+    } else {
+        plan.error = mill_consumer_beat_check(&groups->consumer, &beat, &plan);
+    }
+    if (plan.error == MILL_KERR_NONE) {
+        plan.error = group_of(groups, group_id, &beat, &group);
+    }
     /* One that is being removed must not be told that it is a member. */
-    bool waits = error == MILL_KERR_NONE && group->write &&
+    bool waits = plan.error == MILL_KERR_NONE && group->write &&
                  (group->write->plan.removes || group->write->plan.converts);
     if (waits && mill_consumers_queue(groups, group, request)) {
+        mill_consumer_plan_free(&plan);
         return;
     }
-    error = waits ? (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE : error;
-    if (error != MILL_KERR_NONE) {
-        beat_refuse(groups, request, error);
+    plan.error = waits ? (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE : plan.error;
+    if (plan.error != MILL_KERR_NONE) {
+        beat_answer(groups, request, NULL, &plan);
+        mill_consumer_plan_free(&plan);
         return;
     }
     mill_consumer_beat(&groups->consumer, group, &beat, &plan);

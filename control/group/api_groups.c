@@ -322,7 +322,7 @@ static void get_described(const void *context, int32_t index, void *ret_element)
     const struct mill_group *group = described->group;
     element->error_code = described->error;
     element->group_id = mill_wstr_of(described->group_id);
-    if (((const struct describe_fill *)context)->operations) {
+    if (((const struct describe_fill *)context)->operations && described->error == MILL_KERR_NONE) {
         element->authorized_operations = MILL_OPERATIONS_GROUP;
     }
     if (!group) {
@@ -468,7 +468,8 @@ static void group_delete(struct mill_groups *groups, struct deleted *item)
         item->error = MILL_KERR_GROUP_ID_NOT_FOUND;
         return;
     }
-    if (group->state != MILL_GROUP_EMPTY || group->pending_count > 0 || group->commits > 0) {
+    /* Who was only given an id is no member. */
+    if (group->state != MILL_GROUP_EMPTY || group->commits > 0) {
         item->error = MILL_KERR_NON_EMPTY_GROUP;
         return;
     }

@@ -12,6 +12,7 @@
 enum {
     ASSIGNMENTS_MAX = 100000, /* of one SyncGroup */
     LEAVES_MAX = 1000,        /* of one LeaveGroup: each looks through the members */
+    SYNC_NAMES_VERSION = 5,   /* SyncGroup says the protocol's type and name */
 };
 
 const char *mill_groups_text(struct mill_admin_request *request, const struct mill_wstr *text)
@@ -321,7 +322,10 @@ void mill_sync_group(struct mill_groups *groups, struct mill_admin_request *requ
         drop(groups, request);
         return;
     }
-    int16_t error = join_check(groups, group_id);
+    bool half_said =
+        request->header.api_version >= SYNC_NAMES_VERSION && !(sync.protocol_type && sync.protocol);
+    int16_t error =
+        half_said ? (int16_t)MILL_KERR_INCONSISTENT_GROUP_PROTOCOL : join_check(groups, group_id);
     struct mill_group *group = error == MILL_KERR_NONE ? mill_groups_find(groups, group_id) : NULL;
     if (error == MILL_KERR_NONE && !group) {
         error = MILL_KERR_UNKNOWN_MEMBER_ID;

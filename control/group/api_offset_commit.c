@@ -52,6 +52,14 @@ static int encode_commit(struct mill_writer *to, int16_t version, const void *me
     return mill_offset_commit_response_encode(to, version, message);
 }
 
+/* What is told of a partition: what it lacks itself comes behind what the group says. */
+static int16_t error_told(const struct mill_change *change, const struct mill_change_entry *entry)
+{
+    bool behind =
+        entry->error == MILL_KERR_OFFSET_METADATA_TOO_LARGE && change->error != MILL_KERR_NONE;
+    return entry->error != MILL_KERR_NONE && !behind ? entry->error : change->error;
+}
+
 void mill_commit_answer(struct mill_change *change)
 {
     struct mill_offset_commit_response out;
@@ -60,7 +68,7 @@ void mill_commit_answer(struct mill_change *change)
     for (uint32_t i = 0; i < change->topics_count; i++) {
         for (uint32_t k = 0; k < change->topics[i].count; k++) {
             struct mill_change_entry *entry = &change->topics[i].entries[k];
-            entry->error = entry->error ? entry->error : change->error;
+            entry->error = error_told(change, entry);
             groups->commits += entry->error == MILL_KERR_NONE;
             groups->commits_failed += entry->error != MILL_KERR_NONE;
         }
@@ -327,8 +335,9 @@ void mill_offset_commit(struct mill_groups *groups, struct mill_admin_request *r
         mill_admin_close(request);
         return;
     }
-    change->error = commit_group(change, &in, version, &group);
-    if (change->error != MILL_KERR_NONE) {
+    bool nothing = mill_change_is_nothing(change);
+    change->error = nothing ? (int16_t)MILL_KERR_NONE : commit_group(change, &in, version, &group);
+    if (nothing || change->error != MILL_KERR_NONE) {
         mill_commit_answer(change);
         return;
     }

@@ -2,6 +2,8 @@
 /* OffsetDelete: tombstones of offsets of topics that nobody in the group subscribes to. */
 #include "control/group/offset_change.h"
 
+#include <string.h>
+
 #include "protocol/errors.h"
 
 static void get_delete_partition(const void *context, int32_t index, void *ret_element)
@@ -100,13 +102,14 @@ static int16_t delete_check(const struct mill_change *change, const struct mill_
     if (group->state == MILL_GROUP_EMPTY) {
         return MILL_KERR_NONE;
     }
+    if (!group->protocol_type || strcmp(group->protocol_type, "consumer") != 0) {
+        return MILL_KERR_NON_EMPTY_GROUP;
+    }
     for (uint32_t i = 0; i < change->topics_count; i++) {
         const struct mill_change_topic *topic = &change->topics[i];
         bool known = false;
         bool subscribed = mill_group_subscribes(group, topic->name, &known);
-        if (!known && !subscribed) {
-            return MILL_KERR_NON_EMPTY_GROUP;
-        }
+        subscribed = subscribed || !known; /* by a subscription that nobody can read */
         for (uint32_t k = 0; subscribed && k < topic->count; k++) {
             topic->entries[k].error = topic->entries[k].error
                                           ? topic->entries[k].error
@@ -166,7 +169,9 @@ void mill_offset_delete(struct mill_groups *groups, struct mill_admin_request *r
         return;
     }
     struct mill_group *group = NULL;
-    change->error = mill_shards_locate(&groups->shards, change->group_id);
+    change->error = change->group_id[0] == '\0'
+                        ? (int16_t)MILL_KERR_INVALID_GROUP_ID
+                        : mill_shards_locate(&groups->shards, change->group_id);
     if (change->error == MILL_KERR_NONE) {
         group = mill_groups_find(groups, change->group_id);
         change->error = delete_check(change, group);

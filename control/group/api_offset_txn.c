@@ -49,6 +49,9 @@ static int16_t txn_group(struct mill_change *change,
     const char *member_id = mill_change_text(&change->pool, &in->member_id);
     const char *instance_id = mill_change_text(&change->pool, &in->group_instance_id);
     int32_t generation = in->generation_id_or_member_epoch;
+    if (change->group_id[0] == '\0') {
+        return MILL_KERR_INVALID_GROUP_ID; /* a commit without a transaction may have it */
+    }
     int16_t error = mill_shards_locate(&groups->shards, change->group_id);
     if (error == MILL_KERR_NONE) {
         error = transactional_id ? txn_verify(change, transactional_id)
@@ -120,11 +123,12 @@ void mill_txn_offset_commit(struct mill_groups *groups, struct mill_admin_reques
     }
     change->producer =
         (struct mill_journal_producer){.id = in.producer_id, .epoch = in.producer_epoch};
-    change->error = txn_group(change, &in, &group);
+    bool nothing = mill_change_is_nothing(change);
+    change->error = nothing ? (int16_t)MILL_KERR_NONE : txn_group(change, &in, &group);
     if (change->error == MILL_KERR_NONE && !txn_prepare(change)) {
         change->error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
-    if (change->error != MILL_KERR_NONE) {
+    if (nothing || change->error != MILL_KERR_NONE) {
         mill_commit_answer(change);
         return;
     }

@@ -140,6 +140,7 @@ struct mill_consumer_beat {
     const char *regex;    /* NULL as before */
     const char *assignor; /* NULL as before */
     bool owned_told;
+    bool owned_named;        /* a topic, if without partitions */
     struct mill_parts owned; /* sorted */
     bool id_required;        /* version 1 on */
     /* A JoinGroup: epoch is that of joining; names and owned are those of its subscription. */
@@ -181,8 +182,13 @@ struct mill_consumer_plan {
     uint32_t leaving_count;
 };
 
-/* Makes a plan for a heartbeat. plan is empty, its pool's limit set; it may be done with no record.
- * group may have no consumers yet. */
+/* What is wrong with a heartbeat itself, whatever the group. ret: enum mill_kerr, with the message
+ * in plan. */
+int16_t mill_consumer_beat_check(struct mill_consumer_env *env,
+                                 const struct mill_consumer_beat *beat,
+                                 struct mill_consumer_plan *plan);
+/* Makes a plan for a heartbeat, checked first. plan is empty, its pool's limit set; it may be done
+ * with no record. group may have no consumers yet. */
 void mill_consumer_beat(struct mill_consumer_env *env, struct mill_group *group,
                         struct mill_consumer_beat *beat, struct mill_consumer_plan *plan);
 /* Makes a plan that removes members that were silent for too long, or whose time to give up

@@ -272,14 +272,16 @@ static const char *long_field(const struct mill_consumer_beat *beat)
     return strlen(beat->member_id) > MILL_CONSUMER_ID_BYTES_MAX ? "MemberId is too long." : NULL;
 }
 
-/* What is wrong with the request itself. ret: enum mill_kerr. */
-static int16_t beat_check(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
+int16_t mill_consumer_beat_check(struct mill_consumer_env *env,
+                                 const struct mill_consumer_beat *beat,
+                                 struct mill_consumer_plan *plan)
 {
+    struct mill_plan_work work = {.env = env, .plan = plan};
     const char *wrong = beat->classic ? long_field(beat) : empty_field(beat);
     if (!wrong && !beat->classic && beat->epoch == MILL_CONSUMER_JOINS) {
         wrong = beat->rebalance_timeout_ms == -1
                     ? "RebalanceTimeoutMs must be provided in first request."
-                : !beat->owned_told || beat->owned.count > 0
+                : !beat->owned_told || beat->owned_named || beat->owned.count > 0
                     ? "TopicPartitions must be empty when (re-)joining."
                 : !beat->names && !beat->regex
                     ? "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
@@ -296,18 +298,18 @@ static int16_t beat_check(struct mill_plan_work *work, const struct mill_consume
         wrong = "MemberEpoch is invalid.";
     }
     if (wrong) {
-        return refuse(work, MILL_KERR_INVALID_REQUEST, wrong);
+        return refuse(&work, MILL_KERR_INVALID_REQUEST, wrong);
     }
     enum mill_assignor assignor =
-        beat->assignor ? mill_assignor_of(beat->assignor) : work->env->preferred;
-    if (assignor == MILL_ASSIGNOR_COUNT || (work->env->assignors & (1u << assignor)) == 0) {
-        return refuse(work, MILL_KERR_UNSUPPORTED_ASSIGNOR,
-                      mill_pool_text(&work->plan->pool,
+        beat->assignor ? mill_assignor_of(beat->assignor) : env->preferred;
+    if (assignor == MILL_ASSIGNOR_COUNT || (env->assignors & (1u << assignor)) == 0) {
+        return refuse(&work, MILL_KERR_UNSUPPORTED_ASSIGNOR,
+                      mill_pool_text(&plan->pool,
                                      "ServerAssignor %s is not supported. Supported assignors: %s.",
                                      beat->assignor,
-                                     work->env->assignors == 3   ? "uniform, range"
-                                     : work->env->assignors == 1 ? "uniform"
-                                                                 : "range"));
+                                     env->assignors == 3   ? "uniform, range"
+                                     : env->assignors == 1 ? "uniform"
+                                                           : "range"));
     }
     return MILL_KERR_NONE;
 }
@@ -621,7 +623,7 @@ void mill_consumer_beat(struct mill_consumer_env *env, struct mill_group *group,
                                   .group = group,
                                   .consumers = group->consumers ? group->consumers : &nothing,
                                   .plan = plan};
-    int16_t error = beat_check(&work, beat);
+    int16_t error = mill_consumer_beat_check(env, beat, plan);
     error = error ? error : group_check(&work, beat);
     if (error == MILL_KERR_NONE) {
         error = beat->epoch < 0 ? beat_leave(&work, beat) : beat_go_on(&work, beat);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "protocol/errors.h"
+
 char *mill_change_text(struct mill_pool *pool, const struct mill_wstr *text)
 {
     if (text->length < 0) {
@@ -12,6 +14,20 @@ char *mill_change_text(struct mill_pool *pool, const struct mill_wstr *text)
     }
     char *copy = mill_pool_take(pool, (uint64_t)text->length + 1);
     return copy && mill_wstr_copy(text, copy, (uint32_t)text->length + 1) >= 0 ? copy : NULL;
+}
+
+bool mill_change_is_nothing(const struct mill_change *change)
+{
+    for (uint32_t i = 0; i < change->topics_count; i++) {
+        for (uint32_t k = 0; k < change->topics[i].count; k++) {
+            int16_t error = change->topics[i].entries[k].error;
+            if (error != MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION &&
+                error != MILL_KERR_UNKNOWN_TOPIC_ID) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 bool mill_change_exists(const struct mill_groups *groups, const struct mill_change_topic *topic,

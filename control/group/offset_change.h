@@ -52,6 +52,8 @@ struct mill_change_topic *mill_change_add_topic(struct mill_change *change,
 /* Adds a topic that is named by its id. ret: as mill_change_add_topic. */
 struct mill_change_topic *mill_change_add_topic_id(struct mill_change *change,
                                                    const struct mill_uuid *id, int32_t count);
+/* Nothing of the request is about a partition that there is: then nobody asks for the group. */
+bool mill_change_is_nothing(const struct mill_change *change);
 bool mill_change_exists(const struct mill_groups *groups, const struct mill_change_topic *topic,
                         int32_t partition);
 /* A terminated copy; NULL null, or no memory: mill_change_lost tells which. */

@@ -172,6 +172,10 @@ void mill_add_offsets_to_txn(struct mill_admin_request *request, struct mill_cur
         mill_admin_close(request);
         return;
     }
+    if (id[0] == '\0') {
+        answer_offsets(request, MILL_KERR_INVALID_REQUEST, NULL);
+        return;
+    }
     /* The first that names a group makes the topic; the client asks again. */
     uint32_t shards = mill_groups_shards(request->groups, request);
     if (shards == 0) {

@@ -333,11 +333,18 @@ void mill_txns_init(struct mill_txns *txns, const char *id, int32_t timeout_ms,
     step_take(txns, txn, step, &next, error, done, context);
 }
 
+/* Whether an id can be looked up now. ret: enum mill_kerr. */
+static int16_t id_locate(const struct mill_txns *txns, const char *id)
+{
+    return id[0] == '\0' ? (int16_t)MILL_KERR_INVALID_REQUEST
+                         : mill_shards_locate(&txns->shards, id);
+}
+
 /* The id that a holder speaks of. ret: NULL: told already. */
 static struct mill_txn *txn_held(struct mill_txns *txns, const char *id, mill_txns_done done,
                                  void *context)
 {
-    int16_t error = mill_shards_locate(&txns->shards, id);
+    int16_t error = id_locate(txns, id);
     struct mill_txn *txn = error == MILL_KERR_NONE ? mill_txns_find(txns, id) : NULL;
     if (!txn) {
         done(context, error ? error : (int16_t)MILL_KERR_INVALID_PRODUCER_ID_MAPPING, NULL);
@@ -389,7 +396,7 @@ int16_t mill_txns_verify(const struct mill_txns *txns, const char *id,
                          const struct mill_txn_holder *holder,
                          const struct mill_txn_partition *partitions, uint32_t count)
 {
-    int16_t error = mill_shards_locate(&txns->shards, id);
+    int16_t error = id_locate(txns, id);
     const struct mill_txn *txn = error == MILL_KERR_NONE ? mill_txns_find(txns, id) : NULL;
     if (!txn) {
         return error ? error : (int16_t)MILL_KERR_INVALID_PRODUCER_ID_MAPPING;

@@ -243,8 +243,9 @@ void mill_producer_id_begin(struct mill_core *core, struct mill_request *request
         mill_forward(core, request); /* to its coordinator */
         return;
     }
-    if (message.transactional_id.length == 0) {
-        request->top_error = MILL_KERR_INVALID_REQUEST; /* an id of no characters */
+    bool half_said = (message.producer_id == -1) != (message.producer_epoch == -1);
+    if (message.transactional_id.length == 0 || half_said) {
+        request->top_error = MILL_KERR_INVALID_REQUEST; /* an id of no characters, or half of one */
     } else if (!id_take(core, &id)) {
         if (request->deadline_ns == MILL_NEVER) {
             mill_request_deadline(core, request,

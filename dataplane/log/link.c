@@ -145,6 +145,7 @@ static bool post_time(struct mill_partition *partition)
         }
         to->request = i;
         to->time_ms = look->time_ms;
+        to->from_offset = partition->start_offset;
         look->state = LOG_TIME_POSTED;
     }
     return true;

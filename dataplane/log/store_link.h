@@ -114,7 +114,8 @@ struct mill_link_read_done {
 struct mill_link_time {
     struct mill_link_head head;
     uint32_t request;
-    int64_t time_ms; /* or MILL_TIME_MAX */
+    int64_t time_ms;     /* or MILL_TIME_MAX */
+    int64_t from_offset; /* the log's start */
 };
 
 struct mill_link_time_done {

@@ -222,7 +222,8 @@ static void take_time(struct mill_store *store, struct store_partition *partitio
 {
     int64_t offset = -1;
     int64_t timestamp = -1;
-    int status = mill_store_find_time(store, partition, time->time_ms, &offset, &timestamp);
+    int status = mill_store_find_time(store, partition, time->time_ms, time->from_offset, &offset,
+                                      &timestamp);
     struct mill_link_time_done *to =
         mill_store_tell(store, partition, MILL_LINK_TIME_DONE, sizeof(*to));
     to->request = time->request;

@@ -744,9 +744,10 @@ int mill_clean_recover(struct mill_store *store,
 /* --- times.c ------------------------------------------------------------------------------------
  */
 
-/* First record with a timestamp at or above time_ms (or the greatest). ret: 0, -errno. */
+/* First record at or behind from_offset with a timestamp at or above time_ms, or the greatest of
+ * the files. ret: 0, -errno. */
 int mill_store_find_time(struct mill_store *store, struct store_partition *partition,
-                         int64_t time_ms, int64_t *ret_offset,
+                         int64_t time_ms, int64_t from_offset, int64_t *ret_offset,
                          int64_t *ret_timestamp) MILL_WARN_UNUSED;
 
 /* --- decompress.c -------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ enum {
 
 struct find {
     int64_t time_ms;
-    bool greatest; /* the batch is enough: compaction may have left none of its records */
+    int64_t from_offset; /* what lies before it is deleted, though still in the files */
+    bool greatest;       /* the batch is enough: compaction may have left none of its records */
     bool found;
     uint64_t pos_bytes;
     struct mill_batch batch;
@@ -24,7 +25,8 @@ static int first_batch(void *context, const struct mill_batch *batch, uint64_t p
 {
     struct find *find = context;
     bool empty = batch->records_count == 0 && !find->greatest;
-    if (batch->max_timestamp < find->time_ms || empty) {
+    bool deleted = batch->base_offset + batch->last_offset_delta < find->from_offset;
+    if (batch->max_timestamp < find->time_ms || empty || deleted) {
         return 0;
     }
     find->found = true;
@@ -33,28 +35,31 @@ static int first_batch(void *context, const struct mill_batch *batch, uint64_t p
     return 1;
 }
 
-/* Goes through records for the first at or above time_ms. ret: true when found. */
-static bool record_find(const struct mill_batch *batch, const uint8_t *records, uint32_t size_bytes,
-                        int64_t time_ms, int64_t *ret_offset, int64_t *ret_timestamp)
+/* Goes through records for the first at or above time_ms. ret: 1 found, 0 not, -EBADMSG unreadable.
+ */
+static int record_find(const struct find *find, const uint8_t *records, uint32_t size_bytes,
+                       int64_t *ret_offset, int64_t *ret_timestamp)
 {
+    const struct mill_batch *batch = &find->batch;
     struct mill_buf buf;
     struct mill_cursor at = mill_cursor_over(&buf, records, size_bytes);
     for (int32_t i = 0; i < batch->records_count; i++) {
         struct mill_record record;
         if (mill_record_next(&at, &record) < 0) {
-            return false;
+            return -EBADMSG;
         }
         int64_t timestamp = batch->base_timestamp + record.timestamp_delta;
-        if (timestamp >= time_ms) {
-            *ret_offset = batch->base_offset + record.offset_delta;
+        int64_t offset = batch->base_offset + record.offset_delta;
+        if (timestamp >= find->time_ms && offset >= find->from_offset) {
+            *ret_offset = offset;
 #ifdef MILL_MUTANT_STORE_TIME_OFF
             *ret_offset += 1;
 #endif
             *ret_timestamp = timestamp;
-            return true;
+            return 1;
         }
     }
-    return false;
+    return 0;
 }
 
 /* Reads one batch and looks at its records. ret: 1 found, 0 not in it, -errno. */
@@ -62,8 +67,9 @@ static int batch_find(struct mill_store *store, int file, const struct find *fin
                       int64_t *ret_offset, int64_t *ret_timestamp)
 {
     const struct mill_batch *batch = &find->batch;
+    int64_t first = MILL_MAX(batch->base_offset, find->from_offset);
     if (batch->attributes & MILL_BATCH_APPEND_TIME) {
-        *ret_offset = batch->base_offset; /* every record has the batch's time */
+        *ret_offset = first; /* every record has the batch's time */
         *ret_timestamp = batch->max_timestamp;
         return 1;
     }
@@ -85,11 +91,13 @@ static int batch_find(struct mill_store *store, int file, const struct find *fin
         records = plain;
     }
     if (r == 0 && made >= 0) {
-        r = record_find(batch, records, (uint32_t)made, find->time_ms, ret_offset, ret_timestamp);
+        r = record_find(find, records, (uint32_t)made, ret_offset, ret_timestamp);
+    } else if (r == 0) {
+        r = -EBADMSG;
     }
-    if (r == 0 && batch->max_timestamp >= find->time_ms) {
+    if (r == -EBADMSG || (r == 0 && first == batch->base_offset)) {
         /* Its header promises such a record, but its inside cannot be read: begin at the batch. */
-        *ret_offset = batch->base_offset;
+        *ret_offset = first;
         *ret_timestamp = batch->max_timestamp;
         r = 1;
     }
@@ -128,24 +136,31 @@ static int time_start(struct mill_store *store, struct store_partition *partitio
 }
 
 static int segment_find(struct mill_store *store, struct store_partition *partition,
-                        struct store_segment *segment, int64_t time_ms, bool greatest,
-                        int64_t *ret_offset, int64_t *ret_timestamp)
+                        struct store_segment *segment, struct find *find, int64_t *ret_offset,
+                        int64_t *ret_timestamp)
 {
-    struct find find = {.time_ms = time_ms, .greatest = greatest};
     struct store_walk walk = {
-        .end_bytes = segment->log_bytes, .each = first_batch, .context = &find};
-    int r = time_start(store, partition, segment, time_ms, &walk.from_bytes);
+        .end_bytes = segment->log_bytes, .each = first_batch, .context = find};
+    int r = time_start(store, partition, segment, find->time_ms, &walk.from_bytes);
     int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
     uint64_t good;
-    r = file < 0 ? file : mill_store_walk(store, file, &walk, &good);
-    if (r < 0 || !find.found) {
-        return MILL_MIN(r, 0);
+    r = MILL_MIN(file, 0);
+    /* A second round only behind the batch that the log's start lies in. */
+    while (r == 0) {
+        find->found = false;
+        r = mill_store_walk(store, file, &walk, &good);
+        if (r < 0 || !find->found) {
+            return MILL_MIN(r, 0);
+        }
+        r = batch_find(store, file, find, ret_offset, ret_timestamp);
+        walk.from_bytes = find->pos_bytes + mill_batch_size_bytes(&find->batch);
     }
-    return batch_find(store, file, &find, ret_offset, ret_timestamp);
+    return r;
 }
 
 int mill_store_find_time(struct mill_store *store, struct store_partition *partition,
-                         int64_t time_ms, int64_t *ret_offset, int64_t *ret_timestamp)
+                         int64_t time_ms, int64_t from_offset, int64_t *ret_offset,
+                         int64_t *ret_timestamp)
 {
     bool greatest = time_ms == MILL_TIME_MAX;
     if (!partition->loaded || partition->status < 0) {
@@ -162,8 +177,9 @@ int mill_store_find_time(struct mill_store *store, struct store_partition *parti
         if (segment->max_timestamp < time_ms) {
             continue;
         }
-        int r =
-            segment_find(store, partition, segment, time_ms, greatest, ret_offset, ret_timestamp);
+        struct find find = {
+            .time_ms = time_ms, .from_offset = greatest ? 0 : from_offset, .greatest = greatest};
+        int r = segment_find(store, partition, segment, &find, ret_offset, ret_timestamp);
         if (r != 0) {
             return MILL_MIN(r, 0);
         }

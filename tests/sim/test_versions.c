@@ -31,6 +31,7 @@ ENCODER(produce)
 ENCODER(fetch)
 ENCODER(list_offsets)
 ENCODER(api_versions)
+ENCODER(init_producer_id)
 
 static struct mill_uuid topic_id(const struct world *world)
 {
@@ -45,6 +46,8 @@ struct one {
     struct mill_uuid id;
     int32_t partition;
     int64_t timestamp;
+    int64_t offset;
+    bool committed; /* read_committed */
 };
 
 static struct mill_warray just(mill_warray_get get, const struct one *one)
@@ -129,6 +132,7 @@ static void get_fetched(const void *context, int32_t index, void *element)
     struct mill_fetch_request_topics_partitions *to = element;
     MILL_UNUSED(index);
     to->partition = ((const struct one *)context)->partition;
+    to->fetch_offset = ((const struct one *)context)->offset;
     to->partition_max_bytes = 1 << 20;
 }
 
@@ -155,6 +159,7 @@ static struct fetched fetch(struct world_client *client, const struct one *one, 
     mill_fetch_request_defaults(&in);
     in.topics = just(get_fetched_topic, one);
     in.session_id = 0;
+    in.isolation_level = one->committed;
     struct mill_cursor at = world_ask(client, MILL_API_KEY_FETCH, version, fetch_out, &in);
     assert_int_equal(mill_fetch_response_decode(&at, version, &out), 0);
     assert_int_equal(at.left_bytes, 0);
@@ -239,6 +244,78 @@ static void test_not_leader_says_who_is(void **state)
         assert_true(version < 12 || got.partition.current_leader.leader_id == leader);
     }
     world.cores[0].core->node_id = leader;
+    world_disconnect(&client);
+    world_close(&world);
+}
+
+/* Null and empty are not the same on the wire: null for who reads uncommitted records and for what
+ * cannot be read, empty for what is not there. */
+static void test_aborted_list_is_null_or_empty(void **state)
+{
+    MILL_UNUSED(state);
+    static const struct {
+        int32_t partition;
+        int64_t offset;
+        bool committed;
+        int16_t error;
+        int32_t count; /* -1 null */
+    } table[] = {
+        {0, 0, false, MILL_KERR_NONE, -1},
+        {0, 0, true, MILL_KERR_NONE, 0},
+        {0, 100, false, MILL_KERR_OFFSET_OUT_OF_RANGE, -1},
+        {0, 100, true, MILL_KERR_OFFSET_OUT_OF_RANGE, -1},
+        {PARTITIONS, 0, false, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION, 0},
+        {PARTITIONS, 0, true, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION, 0},
+    };
+    struct world world;
+    struct world_client client;
+    world_open(&world, 1, 15);
+    world_topic(&world, topic, PARTITIONS, "flush.messages", "5");
+    world_connect(&world, &client, 0);
+    for (size_t i = 0; i < MILL_COUNT_OF(table); i++) {
+        const struct one one = {.id = topic_id(&world),
+                                .partition = table[i].partition,
+                                .offset = table[i].offset,
+                                .committed = table[i].committed};
+        struct fetched got = fetch(&client, &one, 12);
+        assert_int_equal(got.partition.error_code, table[i].error);
+        assert_int_equal(got.partition.aborted_transactions.count, table[i].count);
+    }
+    world_disconnect(&client);
+    world_close(&world);
+}
+
+/* --- InitProducerId ----------------------------------------------------------------------------
+ */
+
+/* An id without an epoch, or the other way round, is refused. */
+static void test_half_of_a_producer_is_refused(void **state)
+{
+    MILL_UNUSED(state);
+    static const struct {
+        int64_t id;
+        int16_t epoch;
+        int16_t error;
+    } table[] = {
+        {-1, 0, MILL_KERR_INVALID_REQUEST}, {7, -1, MILL_KERR_INVALID_REQUEST}, {-1, -1, 0}};
+    struct world world;
+    struct world_client client;
+    world_open(&world, 1, 16);
+    world_topic(&world, topic, PARTITIONS, "flush.messages", "5");
+    world_connect(&world, &client, 0);
+    for (size_t i = 0; i < MILL_COUNT_OF(table); i++) {
+        struct mill_init_producer_id_request in;
+        struct mill_init_producer_id_response out;
+        mill_init_producer_id_request_defaults(&in);
+        in.transactional_id = mill_wstr_of(NULL);
+        in.producer_id = table[i].id;
+        in.producer_epoch = table[i].epoch;
+        struct mill_cursor at =
+            world_ask(&client, MILL_API_KEY_INIT_PRODUCER_ID, 4, init_producer_id_out, &in);
+        assert_int_equal(mill_init_producer_id_response_decode(&at, 4, &out), 0);
+        assert_int_equal(out.error_code, table[i].error);
+        assert_int_equal(out.producer_epoch, table[i].error ? -1 : 0);
+    }
     world_disconnect(&client);
     world_close(&world);
 }
@@ -352,6 +429,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_topics_by_id),
         cmocka_unit_test(test_not_leader_says_who_is),
+        cmocka_unit_test(test_aborted_list_is_null_or_empty),
+        cmocka_unit_test(test_half_of_a_producer_is_refused),
         cmocka_unit_test(test_special_offsets),
         cmocka_unit_test(test_another_cluster_is_told),
     };

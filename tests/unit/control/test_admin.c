@@ -414,6 +414,7 @@ static void describe_topics(struct fake *f, const struct asked_topics *asked, ch
         mill_wstr_copy(&topic.name, name, sizeof(name));
         at_text += sprintf(at_text, "%s", name);
         assert_int_equal(mill_uuid_is_zero(&topic.topic_id), topic.error_code != 0);
+        assert_int_equal(topic.topic_authorized_operations == INT32_MIN, topic.error_code == 42);
         if (topic.error_code != 0) {
             at_text += sprintf(at_text, "!%d", topic.error_code);
         }
@@ -450,14 +451,15 @@ static void test_described_topics_go_on_at_the_cursor(void **state)
         {{NULL, 0, 2, NULL, 0}, "a:0,1 >b:0"},
         {{NULL, 0, 2, "b", 0}, "b:0,1 >c:0"},
         {{NULL, 0, 2000, "bb", 1}, "c:0,1 "}, /* deleted meanwhile */
-        {{NULL, 0, 2000, "c", 7}, "c "},      /* behind its end */
-        {{NULL, 0, 0, "c", 0}, "c:0 >c:1"},   /* one at least */
+        {{NULL, 0, 2000, "b", -1}, ""},
+        {{NULL, 0, 2000, "c", 7}, "c "},    /* behind its end */
+        {{NULL, 0, 0, "c", 0}, "c:0 >c:1"}, /* one at least */
         {{NULL, 0, 5000, NULL, 0}, "a:0,1 b:0,1 c:0,1 "},
         {{names, 5, 2000, NULL, 0}, "a:0,1 absent!3 bad name!17 c:0,1 "},
         {{names, 5, 2, NULL, 0}, "a:0,1 >absent:0"},
         {{names, 5, 2, "absent", 0}, "absent!3 bad name!17 c:0,1 "},
-        {{names, 1, 2, "b", 1}, "b:1 c:0 >c:1"}, /* the cursor's, though it is not named */
-        {{names, 1, 2, "b", -1}, "c!42 "},
+        {{names, 1, 2, "b", 1}, "c!42 "}, /* the cursor's is not named */
+        {{names, 5, 2, "c", -1}, "c!42 a!42 absent!42 c!42 bad name!42 "}, /* as asked */
     };
     char text[256];
     struct fake f;

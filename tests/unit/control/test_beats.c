@@ -31,6 +31,208 @@ static void test_first_plan_keeps_classic_joins_out(void **state)
     teardown();
 }
 
+static void get_group(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    *(struct mill_wstr *)ret_element = mill_wstr_of("group");
+}
+
+static int encode_delete(struct mill_writer *to, int16_t version, const void *message)
+{
+    return mill_delete_groups_request_encode(to, version, message);
+}
+
+/* Who was only given an id does not keep the group from being deleted. */
+static void test_group_of_a_promised_id_is_deleted(void **state)
+{
+    MILL_UNUSED(state);
+    setup();
+    struct mill_join_group_request join_message;
+    struct mill_delete_groups_request message;
+    mill_join_group_request_defaults(&join_message);
+    join_message.group_id = mill_wstr_of("group");
+    join_message.session_timeout_ms = 10000;
+    join_message.rebalance_timeout_ms = 10000;
+    join_message.member_id = mill_wstr_of("");
+    join_message.protocol_type = mill_wstr_of("consumer");
+    join_message.protocols = (struct mill_warray){.count = 1, .get = get_protocol};
+    struct mill_admin_request *request =
+        send(MILL_API_KEY_JOIN_GROUP, JOIN_VERSION + 1, encode_join, &join_message);
+    assert_int_equal(answer_of(request), MILL_KERR_MEMBER_ID_REQUIRED);
+    assert_int_equal(group_now()->pending_count, 1);
+    mill_delete_groups_request_defaults(&message);
+    message.groups_names = (struct mill_warray){.count = 1, .get = get_group};
+    request = send(MILL_API_KEY_DELETE_GROUPS, 1, encode_delete, &message);
+    let_end(MILL_JOURNAL_DONE);
+    assert_true(request->ready);
+    assert_null(mill_groups_find(&groups, "group"));
+    assert_ptr_equal(mill_groups_answered(&groups), request);
+    mill_admin_free(request);
+    teardown();
+}
+
+/* The answer's body. */
+static struct mill_cursor body_of(struct mill_admin_request *request, struct mill_buf *buf)
+{
+    int32_t id = 0;
+    assert_true(request->ready);
+    assert_int_equal(request->outcome, MILL_OUTCOME_BYTES);
+    struct mill_cursor at = mill_cursor_over(buf, request->answer + MILL_FRAME_SIZE_BYTES,
+                                             request->answer_bytes - MILL_FRAME_SIZE_BYTES);
+    assert_int_equal(
+        mill_response_header_decode(&at, request->header.api_key, request->header.api_version, &id),
+        0);
+    return at;
+}
+
+static void get_commit_partition(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_commit_request_topics_partitions *element = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    element->committed_offset = 1;
+}
+
+static void get_commit_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_commit_request_topics *element = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    element->name = mill_wstr_of("absent");
+    element->partitions = (struct mill_warray){.count = 1, .get = get_commit_partition};
+}
+
+static int encode_commit(struct mill_writer *to, int16_t version, const void *message)
+{
+    return mill_offset_commit_request_encode(to, version, message);
+}
+
+/* Nobody asks for the group, or makes it, when nothing is about a partition that there is. */
+static void test_commit_of_nothing_known_makes_no_group(void **state)
+{
+    MILL_UNUSED(state);
+    setup();
+    static const int32_t generations[] = {-1, 5};
+    for (size_t i = 0; i < MILL_COUNT_OF(generations); i++) {
+        struct mill_offset_commit_request in;
+        struct mill_offset_commit_response out;
+        struct mill_offset_commit_response_topics topic;
+        struct mill_offset_commit_response_topics_partitions partition;
+        struct mill_buf buf;
+        mill_offset_commit_request_defaults(&in);
+        in.group_id = mill_wstr_of("group");
+        in.generation_id_or_member_epoch = generations[i];
+        in.topics = (struct mill_warray){.count = 1, .get = get_commit_topic};
+        struct mill_admin_request *request =
+            send(MILL_API_KEY_OFFSET_COMMIT, 9, encode_commit, &in);
+        struct mill_cursor at = body_of(request, &buf);
+        assert_int_equal(mill_offset_commit_response_decode(&at, 9, &out), 0);
+        assert_true(mill_offset_commit_response_topics_next(&out.topics, 9, &topic));
+        assert_true(
+            mill_offset_commit_response_topics_partitions_next(&topic.partitions, 9, &partition));
+        assert_int_equal(partition.error_code, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION);
+        assert_null(mill_groups_find(&groups, "group"));
+        mill_admin_free(request);
+    }
+    teardown();
+}
+
+static int encode_describe(struct mill_writer *to, int16_t version, const void *message)
+{
+    return mill_describe_groups_request_encode(to, version, message);
+}
+
+/* Operations are not told with an error. */
+static void test_describe_of_none_tells_no_operations(void **state)
+{
+    MILL_UNUSED(state);
+    setup();
+    for (int16_t version = 5; version <= 6; version++) {
+        struct mill_describe_groups_request in;
+        struct mill_describe_groups_response out;
+        struct mill_describe_groups_response_groups described;
+        struct mill_buf buf;
+        mill_describe_groups_request_defaults(&in);
+        in.groups = (struct mill_warray){.count = 1, .get = get_group};
+        in.include_authorized_operations = true;
+        struct mill_admin_request *request =
+            send(MILL_API_KEY_DESCRIBE_GROUPS, version, encode_describe, &in);
+        struct mill_cursor at = body_of(request, &buf);
+        assert_int_equal(mill_describe_groups_response_decode(&at, version, &out), 0);
+        assert_true(mill_describe_groups_response_groups_next(&out.groups, version, &described));
+        assert_int_equal(described.error_code, version < 6 ? 0 : MILL_KERR_GROUP_ID_NOT_FOUND);
+        assert_int_equal(described.authorized_operations == INT32_MIN, version >= 6);
+        mill_admin_free(request);
+    }
+    teardown();
+}
+
+static int encode_offset_delete(struct mill_writer *to, int16_t version, const void *message)
+{
+    return mill_offset_delete_request_encode(to, version, message);
+}
+
+static void get_delete_partition(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_delete_request_topics_partitions *element = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    element->partition_index = 0;
+}
+
+static void get_delete_topic(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_offset_delete_request_topics *element = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    element->name = mill_wstr_of("absent");
+    element->partitions = (struct mill_warray){.count = 1, .get = get_delete_partition};
+}
+
+/* Consumers whose subscriptions nobody can read may be subscribed to anything, which is told of
+ * each partition; members of another type keep all offsets. */
+static void test_offsets_of_unreadable_subscriptions(void **state)
+{
+    MILL_UNUSED(state);
+    static const struct {
+        const char *type;
+        int16_t error;
+        bool partitions;
+    } table[] = {{"consumer", 0, true}, {"connect", MILL_KERR_NON_EMPTY_GROUP, false}};
+    for (size_t i = 0; i < MILL_COUNT_OF(table); i++) {
+        struct mill_join_group_request join_message;
+        struct mill_offset_delete_request in;
+        struct mill_offset_delete_response out;
+        struct mill_buf buf;
+        setup();
+        mill_join_group_request_defaults(&join_message);
+        join_message.group_id = mill_wstr_of("group");
+        join_message.session_timeout_ms = 10000;
+        join_message.rebalance_timeout_ms = 10000;
+        join_message.member_id = mill_wstr_of("");
+        join_message.protocol_type = mill_wstr_of(table[i].type);
+        join_message.protocols = (struct mill_warray){.count = 1, .get = get_protocol};
+        struct mill_admin_request *joins =
+            send(MILL_API_KEY_JOIN_GROUP, JOIN_VERSION, encode_join, &join_message);
+        mill_offset_delete_request_defaults(&in);
+        in.group_id = mill_wstr_of("group");
+        in.topics = (struct mill_warray){.count = 1, .get = get_delete_topic};
+        struct mill_admin_request *request =
+            send(MILL_API_KEY_OFFSET_DELETE, 0, encode_offset_delete, &in);
+        struct mill_cursor at = body_of(request, &buf);
+        assert_int_equal(mill_offset_delete_response_decode(&at, 0, &out), 0);
+        assert_int_equal(out.error_code, table[i].error);
+        assert_int_equal(out.topics.count > 0, table[i].partitions);
+        mill_admin_free(request);
+        if (joins->ready) {
+            (void)mill_groups_answered(&groups);
+            mill_admin_free(joins);
+        }
+        teardown();
+    }
+}
+
 static void test_ids_are_bounded(void **state)
 {
     MILL_UNUSED(state);
@@ -135,6 +337,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_plan_keeps_classic_joins_out),
+        cmocka_unit_test(test_group_of_a_promised_id_is_deleted),
+        cmocka_unit_test(test_commit_of_nothing_known_makes_no_group),
+        cmocka_unit_test(test_describe_of_none_tells_no_operations),
+        cmocka_unit_test(test_offsets_of_unreadable_subscriptions),
         cmocka_unit_test(test_ids_are_bounded),
         cmocka_unit_test(test_removals_come_in_batches_that_fit),
         cmocka_unit_test(test_frames_that_wait_count_as_memory),

@@ -300,6 +300,18 @@ static void test_find_time_gives_the_first_record(void **state)
     assert_int_equal(result.offset, kept[299].offset + kept[299].count - 1);
     result = find_time(partition, 0);
     assert_int_equal(result.offset, 0);
+    /* What was deleted is not found, though it is still in the files: also inside of a batch. */
+    for (uint32_t i = 0; i < 300; i += 13) {
+        int64_t start = kept[i].offset + kept[i].count / 2;
+        bool fired = false;
+        struct mill_log_watch watch = {.user = &fired};
+        while (mill_log_trim(partition, start, &watch) == -EINPROGRESS) {
+            fixture_settle(&f);
+        }
+        mill_log_unwatch(&watch);
+        assert_int_equal(find_time(partition, 0).offset, start);
+        assert_int_equal(find_time(partition, kept[i].timestamp).offset, start);
+    }
     fixture_close(&f, true);
     fixture_free(&f);
     free(m);
