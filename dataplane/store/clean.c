@@ -119,22 +119,6 @@ static int64_t stable_offset(const struct store_partition *partition)
                : partition->written_offset;
 }
 
-/* Greatest time of the segment's first batch. ret: -1 unknown. */
-static int64_t first_timestamp(struct mill_store *store, struct store_partition *partition,
-                               struct store_segment *segment)
-{
-    if (segment->first_timestamp < 0 && segment->log_bytes >= MILL_BATCH_HEADER_BYTES) {
-        uint8_t header[MILL_BATCH_HEADER_BYTES];
-        struct mill_batch first;
-        int file = mill_store_file(store, partition, segment, STORE_FILE_LOG);
-        if (file >= 0 && mill_store_read_all(store->calls, file, header, sizeof(header), 0) == 0) {
-            mill_batch_read(header, &first);
-            segment->first_timestamp = first.max_timestamp;
-        }
-    }
-    return segment->first_timestamp;
-}
-
 static void range_of(struct mill_store *store, struct store_partition *partition,
                      struct range *ret_range)
 {
@@ -167,7 +151,7 @@ static void range_of(struct mill_store *store, struct store_partition *partition
         }
         ret_range->dirty_bytes += segment->log_bytes;
         if (settings->max_compaction_lag_ms < INT64_MAX) {
-            int64_t first = first_timestamp(store, partition, segment);
+            int64_t first = mill_store_first_timestamp(store, partition, segment);
             ret_range->overdue =
                 ret_range->overdue || (first > 0 && first < now - settings->max_compaction_lag_ms);
         }

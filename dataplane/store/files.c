@@ -235,12 +235,14 @@ int mill_store_read_all(const struct mill_file_calls *files, int file, void *to,
 }
 
 const uint8_t *mill_store_peek(struct mill_store *store, int file, uint64_t pos_bytes,
-                               uint32_t size_bytes, uint64_t end_bytes, int *ret_error)
+                               uint32_t size_bytes, uint32_t ahead_bytes, uint64_t end_bytes,
+                               int *ret_error)
 {
     bool there = store->window_file == file && pos_bytes >= store->window_pos &&
                  pos_bytes + size_bytes <= store->window_pos + store->window_bytes;
     if (!there) {
-        uint32_t want = (uint32_t)MILL_MIN((uint64_t)STORE_WINDOW_BYTES, end_bytes - pos_bytes);
+        uint64_t ahead = MILL_MAX(size_bytes, ahead_bytes);
+        uint32_t want = (uint32_t)MILL_MIN(ahead, end_bytes - pos_bytes);
         store->window_file = -1;
         *ret_error = mill_store_read_all(store->calls, file, store->window, want, pos_bytes);
         if (*ret_error < 0) {

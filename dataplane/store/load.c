@@ -177,7 +177,7 @@ static int producer_load(struct rebuild *rebuild, const struct mill_batch *batch
         int file = mill_store_file(rebuild->store, partition, rebuild->segment, STORE_FILE_LOG);
         bytes = file < 0 ? NULL
                          : mill_store_peek(rebuild->store, file, pos_bytes, size,
-                                           rebuild->end_bytes, &error);
+                                           STORE_WINDOW_BYTES, rebuild->end_bytes, &error);
         if (!bytes) {
             return file < 0 ? file : error;
         }
@@ -206,24 +206,27 @@ static int batch_load(void *context, const struct mill_batch *batch, uint64_t po
     return r;
 }
 
-/* Size of an index file as it is; -ENODATA when it has to be rebuilt. */
+/* Size of an index file as it is; -ENODATA when it has to be rebuilt. ret_last: its last entry,
+ * zeroes when there is none. */
 static int64_t index_size(struct mill_store *store, struct store_partition *partition,
-                          struct store_segment *segment, enum store_file_kind kind)
+                          struct store_segment *segment, enum store_file_kind kind,
+                          uint8_t ret_last[static STORE_TIME_ENTRY_BYTES])
 {
     const struct mill_file_calls *files = store->calls;
     uint32_t entry = kind == STORE_FILE_INDEX ? STORE_INDEX_ENTRY_BYTES : STORE_TIME_ENTRY_BYTES;
     char path[STORE_PATH_BYTES];
+    memset(ret_last, 0, STORE_TIME_ENTRY_BYTES);
     mill_store_segment_path(partition, segment->base_offset, kind, path, sizeof(path));
     int file = files->open(files->context, path, MILL_FILE_READ);
     if (file < 0) {
         return file == -ENOENT ? -ENODATA : file;
     }
     int64_t size = files->size(files->context, file);
-    uint8_t last[STORE_TIME_ENTRY_BYTES] = {0};
     bool bad = size < 0 || size % entry != 0;
     if (!bad && size > 0) {
-        bad = mill_store_read_all(files, file, last, entry, (uint64_t)size - entry) < 0;
-        int32_t relative = (int32_t)mill_load_be32(kind == STORE_FILE_INDEX ? last : last + 8);
+        bad = mill_store_read_all(files, file, ret_last, entry, (uint64_t)size - entry) < 0;
+        const uint8_t *offset = kind == STORE_FILE_INDEX ? ret_last : ret_last + 8;
+        int32_t relative = (int32_t)mill_load_be32(offset);
         /* A preallocated index of another broker ends in zeroes; such a one is rebuilt too. */
         bad = bad || relative < 0 || (relative == 0 && size > entry);
     }
@@ -260,8 +263,9 @@ static int segment_walk(struct mill_store *store, struct store_partition *partit
                               .segment = segment,
                               .gap_before = -1,
                               .producers_from = belief->producers_from};
-    int64_t index = index_size(store, partition, segment, STORE_FILE_INDEX);
-    int64_t time = index_size(store, partition, segment, STORE_FILE_TIMEINDEX);
+    uint8_t last_entry[STORE_TIME_ENTRY_BYTES];
+    int64_t index = index_size(store, partition, segment, STORE_FILE_INDEX, last_entry);
+    int64_t time = index_size(store, partition, segment, STORE_FILE_TIMEINDEX, last_entry);
     rebuild.write = last || index == -ENODATA || time == -ENODATA || index == 0;
     if ((index < 0 && index != -ENODATA) || (time < 0 && time != -ENODATA)) {
         return (int)MILL_MIN(index, time);
@@ -370,13 +374,17 @@ static int index_emptied(struct mill_store *store, struct store_partition *parti
     return file < 0 ? file : mill_store_walk(store, file, &walk, &good);
 }
 
-/* Takes a segment's numbers from its sizes and last entries. ret: 1; 0 an index is missing, emptied
- * or broken, the segment has to be walked; -errno. */
+/* Takes a segment's numbers from its sizes and last entries. ret_indexed_bytes: position that its
+ * last index entry names, 0 without one. ret: 1; 0 an index is missing, emptied or broken, the
+ * segment has to be walked; -errno. */
 static int segment_believe(struct mill_store *store, struct store_partition *partition,
-                           struct store_segment *segment, int64_t next_offset)
+                           struct store_segment *segment, int64_t next_offset,
+                           uint64_t *ret_indexed_bytes)
 {
-    int64_t index = index_size(store, partition, segment, STORE_FILE_INDEX);
-    int64_t time = index_size(store, partition, segment, STORE_FILE_TIMEINDEX);
+    uint8_t entry[STORE_TIME_ENTRY_BYTES];
+    int64_t index = index_size(store, partition, segment, STORE_FILE_INDEX, entry);
+    *ret_indexed_bytes = mill_load_be32(entry + 4);
+    int64_t time = index_size(store, partition, segment, STORE_FILE_TIMEINDEX, entry);
     if (index == -ENODATA || time == -ENODATA) {
         return 0;
     }
@@ -398,30 +406,21 @@ static int segment_believe(struct mill_store *store, struct store_partition *par
         return MILL_MIN(emptied, 0);
     }
     if (time > 0) {
-        uint8_t last[STORE_TIME_ENTRY_BYTES];
-        int file = mill_store_file(store, partition, segment, STORE_FILE_TIMEINDEX);
-        int r = file < 0 ? file
-                         : mill_store_read_all(store->calls, file, last, sizeof(last),
-                                               (uint64_t)time - sizeof(last));
-        if (r < 0) {
-            return r;
-        }
-        segment->max_timestamp = (int64_t)mill_load_be64(last);
-        segment->max_offset = segment->base_offset + mill_load_be32(last + 8);
+        segment->max_timestamp = (int64_t)mill_load_be64(entry);
+        segment->max_offset = segment->base_offset + mill_load_be32(entry + 8);
         segment->time_last = segment->max_timestamp;
     }
     return 1;
 }
 
 /* A believed segment of a run that was cut short: its last batch must reach the next segment, or a
- * file between them is missing. ret: 1; 0 its index does not fit, it has to be walked; -errno. */
+ * file between them is missing. From: position of its last index entry. ret: 1; 0 its index does
+ * not fit, it has to be walked; -errno. */
 static int segment_joins(struct mill_store *store, struct store_partition *partition,
-                         struct store_segment *segment, int64_t end_offset)
+                         struct store_segment *segment, int64_t end_offset, uint64_t from)
 {
-    uint64_t from = 0;
     uint64_t good = 0;
-    int r = mill_store_lookup(store, partition, segment, INT64_MAX, &from);
-    int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
+    int file = mill_store_file(store, partition, segment, STORE_FILE_LOG);
     if (file < 0 || from > segment->log_bytes) {
         return MILL_MIN(file, 0);
     }
@@ -431,7 +430,7 @@ static int segment_joins(struct mill_store *store, struct store_partition *parti
                               .next_offset = segment->base_offset,
                               .each = tail_note,
                               .context = &tail};
-    r = mill_store_walk(store, file, &walk, &good);
+    int r = mill_store_walk(store, file, &walk, &good);
     if (r < 0 || good != segment->log_bytes) {
         return MILL_MIN(r, 0);
     }
@@ -448,14 +447,13 @@ static int segment_joins(struct mill_store *store, struct store_partition *parti
 static int last_believe(struct mill_store *store, struct store_partition *partition,
                         struct store_segment *segment, const struct belief *belief)
 {
-    int r = segment_believe(store, partition, segment, belief->recovery_point);
+    uint64_t from = 0;
+    uint64_t good = 0;
+    int r = segment_believe(store, partition, segment, belief->recovery_point, &from);
     if (r <= 0) {
         return r;
     }
-    uint64_t from = 0;
-    uint64_t good = 0;
-    r = mill_store_lookup(store, partition, segment, INT64_MAX, &from);
-    int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
+    int file = mill_store_file(store, partition, segment, STORE_FILE_LOG);
     if (file < 0) {
         return file;
     }
@@ -472,16 +470,6 @@ static int last_believe(struct mill_store *store, struct store_partition *partit
     r = mill_store_walk(store, file, &walk, &good);
     if (r < 0) {
         return r;
-    }
-    if (segment->log_bytes >= MILL_BATCH_HEADER_BYTES) {
-        uint8_t header[MILL_BATCH_HEADER_BYTES];
-        struct mill_batch first;
-        r = mill_store_read_all(store->calls, file, header, sizeof(header), 0);
-        if (r < 0) {
-            return r;
-        }
-        mill_batch_read(header, &first);
-        segment->first_timestamp = first.max_timestamp;
     }
     segment->since_index = tail.size_bytes;
     return good == segment->log_bytes && tail.next_offset == belief->recovery_point &&
@@ -529,8 +517,11 @@ static int segments_load(struct mill_store *store, struct store_partition *parti
         int64_t end_offset = last ? INT64_MAX : bases->values[i + 1];
         int r = 0;
         if (end_offset <= belief->walk_from) {
-            r = segment_believe(store, partition, segment, end_offset);
-            r = r == 1 && !belief->clean ? segment_joins(store, partition, segment, end_offset) : r;
+            uint64_t from = 0;
+            r = segment_believe(store, partition, segment, end_offset, &from);
+            r = r == 1 && !belief->clean
+                    ? segment_joins(store, partition, segment, end_offset, from)
+                    : r;
         } else if (last && belief->clean && belief->walk_from == belief->recovery_point) {
             r = last_believe(store, partition, segment, belief);
         }

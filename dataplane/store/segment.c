@@ -336,10 +336,29 @@ static int append_run(struct mill_store *store, struct store_partition *partitio
     return 0;
 }
 
+int64_t mill_store_first_timestamp(struct mill_store *store, struct store_partition *partition,
+                                   struct store_segment *segment)
+{
+    if (segment->first_timestamp < 0 && segment->log_bytes >= MILL_BATCH_HEADER_BYTES) {
+        uint8_t header[MILL_BATCH_HEADER_BYTES];
+        struct mill_batch first;
+        int file = mill_store_file(store, partition, segment, STORE_FILE_LOG);
+        if (file >= 0 && mill_store_read_all(store->calls, file, header, sizeof(header), 0) == 0) {
+            mill_batch_read(header, &first);
+            segment->first_timestamp = first.max_timestamp;
+        }
+    }
+    return segment->first_timestamp;
+}
+
 int mill_store_append(struct mill_store *store, struct store_partition *partition,
                       const uint8_t *bytes, uint32_t size_bytes, uint32_t *ret_done)
 {
     *ret_done = 0;
+#ifndef MILL_MUTANT_STORE_AGE_LOST
+    mill_store_first_timestamp(store, partition,
+                               &partition->segments[partition->segments_count - 1]);
+#endif
     while (*ret_done < size_bytes) {
         struct mill_batch batch;
         mill_batch_read(bytes + *ret_done, &batch);
@@ -378,7 +397,8 @@ static int crc_of(struct mill_store *store, int file, uint64_t pos, uint32_t siz
     while (at < size) {
         int error = 0;
         uint32_t part = MILL_MIN(size - at, (uint32_t)STORE_WINDOW_BYTES / 2);
-        const uint8_t *bytes = mill_store_peek(store, file, pos + at, part, end, &error);
+        const uint8_t *bytes =
+            mill_store_peek(store, file, pos + at, part, STORE_WINDOW_BYTES, end, &error);
         if (!bytes) {
             return error;
         }
@@ -389,17 +409,28 @@ static int crc_of(struct mill_store *store, int file, uint64_t pos, uint32_t siz
     return 0;
 }
 
+/* A walk over headers reads what lies between them only where that is less than to ask again. */
+static uint32_t headers_ahead(uint32_t ahead_bytes, uint32_t batch_bytes)
+{
+    return batch_bytes > ahead_bytes ? (uint32_t)STORE_HEADER_AHEAD_BYTES
+                                     : MILL_MIN(ahead_bytes * 2, (uint32_t)STORE_WINDOW_BYTES);
+}
+
 int mill_store_walk(struct mill_store *store, int file, const struct store_walk *walk,
                     uint64_t *ret_good)
 {
     uint64_t pos = walk->from_bytes;
     int64_t next_offset = walk->next_offset;
+    uint32_t ahead = walk->crc ? STORE_WINDOW_BYTES : STORE_HEADER_AHEAD_BYTES;
+#ifdef MILL_MUTANT_STORE_HEADERS_WHOLE
+    ahead = STORE_WINDOW_BYTES;
+#endif
     *ret_good = pos;
     while (walk->end_bytes - pos >= MILL_BATCH_HEADER_BYTES) {
         struct mill_batch batch;
         int error = 0;
-        const uint8_t *bytes =
-            mill_store_peek(store, file, pos, MILL_BATCH_HEADER_BYTES, walk->end_bytes, &error);
+        const uint8_t *bytes = mill_store_peek(store, file, pos, MILL_BATCH_HEADER_BYTES, ahead,
+                                               walk->end_bytes, &error);
         if (!bytes) {
             return error;
         }
@@ -423,6 +454,9 @@ int mill_store_walk(struct mill_store *store, int file, const struct store_walk 
         int r = walk->each ? walk->each(walk->context, &batch, pos) : 0;
         if (r != 0) {
             return r;
+        }
+        if (!walk->crc) {
+            ahead = headers_ahead(ahead, mill_batch_size_bytes(&batch));
         }
         pos += mill_batch_size_bytes(&batch);
         next_offset = mill_batch_last_offset(&batch) + 1;

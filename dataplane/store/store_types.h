@@ -21,7 +21,8 @@
 #include "dataplane/store/store.h"
 
 enum {
-    STORE_WINDOW_BYTES = 256 << 10, /* read ahead of walks */
+    STORE_WINDOW_BYTES = 256 << 10,  /* read ahead of walks */
+    STORE_HEADER_AHEAD_BYTES = 4096, /* of walks that look at headers of large batches only */
     STORE_INDEX_ENTRY_BYTES = 8,
     STORE_TIME_ENTRY_BYTES = 12,
     STORE_TXN_ENTRY_BYTES = 34,
@@ -58,7 +59,7 @@ struct store_segment {
     int64_t max_timestamp;           /* -1 none */
     int64_t max_offset;              /* last offset of the batch that has it */
     int64_t time_last;               /* timestamp of the last .timeindex entry */
-    int64_t first_timestamp;         /* of the first batch, -1 none */
+    int64_t first_timestamp;         /* of the first batch, -1 none or not read yet */
     uint64_t since_index;            /* bytes since the last .index entry */
     int32_t files[STORE_FILE_KINDS]; /* slots of open files, -1 closed */
 };
@@ -311,10 +312,12 @@ int mill_store_write_all(const struct mill_file_calls *files, int file, const vo
                          size_t size_bytes, uint64_t pos_bytes) MILL_WARN_UNUSED;
 int mill_store_read_all(const struct mill_file_calls *files, int file, void *to, size_t size_bytes,
                         uint64_t pos_bytes) MILL_WARN_UNUSED;
-/* Bytes of a file through the store's window; size_bytes at most STORE_WINDOW_BYTES.
- * ret: pointer valid until the next call, NULL with ret_error. */
+/* Bytes of a file through the store's window, which takes ahead_bytes when it has to be read:
+ * either at most STORE_WINDOW_BYTES. ret: pointer valid until the next call, NULL with ret_error.
+ */
 const uint8_t *mill_store_peek(struct mill_store *store, int file, uint64_t pos_bytes,
-                               uint32_t size_bytes, uint64_t end_bytes, int *ret_error);
+                               uint32_t size_bytes, uint32_t ahead_bytes, uint64_t end_bytes,
+                               int *ret_error);
 /* A small text file: whole, terminated. ret: its size, -errno, -EFBIG. */
 int mill_store_read_text(const struct mill_file_calls *files, const char *path, char *ret_text,
                          size_t capacity) MILL_WARN_UNUSED;
@@ -384,6 +387,10 @@ int mill_store_entries_write(struct mill_store *store, struct store_partition *p
 int mill_store_lookup(struct mill_store *store, struct store_partition *partition,
                       struct store_segment *segment, int64_t offset,
                       uint64_t *ret_pos) MILL_WARN_UNUSED;
+/* Greatest time of the segment's first batch, read where a start left it to who asks. ret: -1
+ * unknown. */
+int64_t mill_store_first_timestamp(struct mill_store *store, struct store_partition *partition,
+                                   struct store_segment *segment);
 struct store_segment *mill_store_segment_of(struct store_partition *partition, int64_t offset);
 
 /* --- load.c -------------------------------------------------------------------------------------

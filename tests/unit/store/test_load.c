@@ -101,7 +101,7 @@ static void check_producer(struct mill_partition *partition, int64_t end)
 static int64_t last_base(void)
 {
     int64_t base = -1;
-    for (int64_t i = 0; i <= BATCHES; i++) {
+    for (int64_t i = 0; i <= BATCHES + 1; i++) {
         char path[200];
         uint64_t size;
         snprintf(path, sizeof(path), "%s/%020lld.log", folder, (long long)i);
@@ -132,6 +132,57 @@ static void test_clean_start_reads_no_log(void **state)
     int64_t end = make_log(1);
     check_clean_start(end);
     assert_int_equal(f.said_count, 0);
+    fixture_close(&f, true);
+    drop_log();
+}
+
+/* What lies between the headers of large batches is not read to get from one to the next. */
+static void test_clean_start_reads_only_headers_of_large_batches(void **state)
+{
+    MILL_UNUSED(state);
+    make_log(30);
+    struct mill_partition *partition = mill_log_at(f.log, 0);
+    m->producer_id = -1;
+    m->epoch = -1;
+    m->sequence = -1;
+    m->value_bytes = 1000;
+    for (int i = 0; i < 3; i++) {
+        maker_build(m, 50);
+        maker_must(&f, partition, m);
+    }
+    fixture_settle(&f);
+    int64_t end = mill_partition_end(partition);
+    fixture_close(&f, true);
+    uint64_t before = disk_model_counts(disk)->bytes_read;
+    reopen();
+    assert_int_equal(mill_partition_end(open_partition()), end);
+    assert_in_range(disk_model_counts(disk)->bytes_read - before, 1, 16 << 10);
+    fixture_close(&f, true);
+    drop_log();
+}
+
+/* The age of the last segment is that of its first batch, which a clean start does not read. */
+static void test_segment_is_rolled_by_its_age_after_a_clean_start(void **state)
+{
+    MILL_UNUSED(state);
+    int64_t end = make_log(31);
+    fixture_close(&f, true);
+    int64_t base = last_base();
+    reopen();
+    struct mill_log_settings settings = small_segments();
+    settings.segment_ms = 10000;
+    struct mill_partition *partition = fixture_partition(&f, 0, &settings);
+    for (int i = 0; i < 2; i++) {
+        /* The first batch of segment N was made N ms after the log's first. */
+        m->timestamp = 1700000000000 + base + settings.segment_ms + i;
+        m->sequence = (int32_t)end;
+        m->value_bytes = 10;
+        maker_build(m, 1);
+        maker_must(&f, partition, m);
+        fixture_settle(&f);
+        assert_int_equal(last_base(), i == 0 ? base : end);
+        end++;
+    }
     fixture_close(&f, true);
     drop_log();
 }
@@ -186,8 +237,6 @@ static void check_index(const struct copy *before)
 /* What a start reads beside the walked bytes: checkpoints, indexes, snapshots, first headers. */
 enum { LITTLE_BYTES = 24 << 10 };
 
-/* Killed with everything in the files, or with batches that only the extents have: either way the
- * last segment is read, and once. */
 /* Neither index is synced as it grows: what the one for times lost is read again from the log,
  * though the other one has its batches. */
 static void test_times_that_were_lost_are_found_again(void **state)
@@ -228,6 +277,8 @@ static void test_times_that_were_lost_are_found_again(void **state)
     drop_log();
 }
 
+/* Killed with everything in the files, or with batches that only the extents have: either way the
+ * last segment is read, and once. */
 static void test_start_after_a_kill_walks_the_last_segment(void **state)
 {
     MILL_UNUSED(state);
@@ -687,7 +738,7 @@ static void test_lost_directory_is_not_a_new_one(void **state)
         if (gone) {
             assert_int_equal(mill_store_tree_remove(calls, folder), 0);
         } else {
-            for (int64_t i = 0; i <= BATCHES; i++) {
+            for (int64_t i = 0; i <= BATCHES + 1; i++) {
                 char path[200];
                 snprintf(path, sizeof(path), "%s/%020lld.log", folder, (long long)i);
                 int r = calls->remove_file(disk, path);
@@ -809,6 +860,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_clean_start_reads_no_log),
+        cmocka_unit_test(test_clean_start_reads_only_headers_of_large_batches),
+        cmocka_unit_test(test_segment_is_rolled_by_its_age_after_a_clean_start),
         cmocka_unit_test(test_times_that_were_lost_are_found_again),
         cmocka_unit_test(test_start_after_a_kill_walks_the_last_segment),
         cmocka_unit_test(test_start_after_a_kill_walks_what_came_since_a_clean_end),
