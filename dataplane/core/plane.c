@@ -268,9 +268,9 @@ static int clean_configure(struct mill_plane *plane, struct mill_plane_core *cor
                : mill_fail(report, -EIO, "no random numbers from the kernel");
 }
 
-/* Descriptors for the stores: half of what the process may have, which is raised as far as it may.
- */
-static uint32_t open_files_max(void)
+/* Descriptors for the stores: what the process may have, which is raised as far as it may, less
+ * those of its connections and some of its own; half of it at least. */
+static uint32_t open_files_max(const struct mill_plane *plane)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0) {
@@ -280,8 +280,12 @@ static uint32_t open_files_max(void)
     if (setrlimit(RLIMIT_NOFILE, &limit) < 0 || getrlimit(RLIMIT_NOFILE, &limit) < 0) {
         return MILL_PLANE_OPEN_FILES_MIN;
     }
-    uint64_t half = MILL_MIN((uint64_t)limit.rlim_cur / 2, (uint64_t)MILL_PLANE_OPEN_FILES);
-    return (uint32_t)MILL_MAX(half, (uint64_t)MILL_PLANE_OPEN_FILES_MIN);
+    uint64_t others =
+        (uint64_t)mill_plane_ksock_limits(plane).connections_max * plane->cores_count +
+        MILL_PLANE_OPEN_FILES_OTHERS;
+    uint64_t ours = limit.rlim_cur - MILL_MIN((uint64_t)limit.rlim_cur / 2, others);
+    ours = MILL_MIN(ours, (uint64_t)MILL_PLANE_OPEN_FILES);
+    return (uint32_t)MILL_MAX(ours, (uint64_t)MILL_PLANE_OPEN_FILES_MIN);
 }
 
 static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
@@ -298,7 +302,7 @@ static int store_create(struct mill_plane *plane, struct mill_plane_core *core,
         MILL_MAX(MILL_PLANE_HELPERS / plane->cores_count, (uint32_t)MILL_PLANE_HELPERS_MIN);
     store->helpers = MILL_MIN(store->helpers, (uint32_t)MILL_HELPERS_MAX);
     store->cached_max_bytes = MILL_PLANE_CACHED_BYTES / plane->cores_count;
-    store->open_files_max = open_files_max() / plane->cores_count;
+    store->open_files_max = open_files_max(plane) / plane->cores_count;
     store->producers_max = MILL_PLANE_PRODUCERS;
     store->transactions_max = MILL_PLANE_TRANSACTIONS;
     store->producer_expiration_ms = mill_config_int(config, MILL_KEY_PRODUCER_ID_EXPIRATION_MS);

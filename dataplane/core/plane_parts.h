@@ -11,7 +11,8 @@ enum {
     MILL_PLANE_PRODUCERS = 65536,        /* idempotent producers remembered, per core */
     MILL_PLANE_TRANSACTIONS = 16384,     /* open transactions, per core */
     MILL_PLANE_ABORTED = 4096,           /* aborted transactions remembered, per core */
-    MILL_PLANE_OPEN_FILES = 32768,       /* over all stores, at most half of what the process may */
+    MILL_PLANE_OPEN_FILES = 32768,       /* over all stores, where the process may have them */
+    MILL_PLANE_OPEN_FILES_OTHERS = 512,  /* of the process, beside files and connections */
     MILL_PLANE_OPEN_FILES_MIN = 1024,    /* whatever the process may */
     MILL_PLANE_HELPERS = 64,             /* threads for syncs and cold reads, over all stores ... */
     MILL_PLANE_HELPERS_MIN = 4,          /* ... and of each at least */

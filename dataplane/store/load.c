@@ -137,11 +137,13 @@ static int flush_entries(struct rebuild *rebuild)
     }
     memcpy(built->files, rebuild->segment->files, sizeof(built->files));
     int r = mill_store_entries_write(rebuild->store, rebuild->partition, built, entries);
-    memcpy(rebuild->segment->files, built->files, sizeof(built->files));
-    if (mill_store_full(r) && entries->txn_count == 0) {
+    if (mill_store_full(r) && !rebuild->full) {
         rebuild->full = true;
-        r = 0;
+        entries->index_count = 0;
+        entries->time_count = 0;
+        r = mill_store_entries_write(rebuild->store, rebuild->partition, built, entries);
     }
+    memcpy(rebuild->segment->files, built->files, sizeof(built->files));
     entries->index_count = 0;
     entries->time_count = 0;
     entries->txn_count = 0;
@@ -786,6 +788,7 @@ void mill_store_unload(struct mill_store *store, struct store_partition *partiti
     for (uint32_t i = 0; i < partition->segments_count; i++) {
         mill_store_file_close(store, partition, &partition->segments[i]);
     }
+    mill_store_waiting_drop(partition);
     mill_store_producers_free(&partition->producers);
     free(partition->kept_aborted);
     partition->kept_aborted = NULL;

@@ -18,17 +18,6 @@ static uint64_t index_max(const struct store_partition *partition, uint32_t entr
     return limit / entry_bytes * entry_bytes;
 }
 
-void mill_store_time_entry(struct store_segment *segment, struct store_entries *entries)
-{
-    if (segment->max_timestamp <= segment->time_last) {
-        return;
-    }
-    uint8_t *at = entries->time + entries->time_count++ * STORE_TIME_ENTRY_BYTES;
-    mill_store_be64(at, (uint64_t)segment->max_timestamp);
-    mill_store_be32(at + 8, (uint32_t)(segment->max_offset - segment->base_offset));
-    segment->time_last = segment->max_timestamp;
-}
-
 void mill_store_account(const struct store_partition *partition, struct store_segment *segment,
                         const struct mill_batch *batch, struct store_entries *entries)
 {
@@ -55,47 +44,6 @@ void mill_store_account(const struct store_partition *partition, struct store_se
     segment->since_index += size;
     segment->log_bytes += size;
     segment->next_offset = last + 1;
-}
-
-int mill_store_entries_write(struct mill_store *store, struct store_partition *partition,
-                             struct store_segment *segment, const struct store_entries *entries)
-{
-    if (entries->index_count > 0) {
-        int file = mill_store_file(store, partition, segment, STORE_FILE_INDEX);
-        uint32_t size = entries->index_count * STORE_INDEX_ENTRY_BYTES;
-        int r = file < 0 ? file
-                         : mill_store_write_all(store->calls, file, entries->index, size,
-                                                segment->index_bytes);
-        if (r < 0) {
-            return r;
-        }
-        segment->index_bytes += size;
-    }
-    if (entries->time_count > 0) {
-        int file = mill_store_file(store, partition, segment, STORE_FILE_TIMEINDEX);
-        uint32_t size = entries->time_count * STORE_TIME_ENTRY_BYTES;
-        int r = file < 0 ? file
-                         : mill_store_write_all(store->calls, file, entries->time, size,
-                                                segment->time_bytes);
-        if (r < 0) {
-            return r;
-        }
-        segment->time_bytes += size;
-    }
-    if (entries->txn_count > 0) {
-        int file = mill_store_file(store, partition, segment, STORE_FILE_TXNINDEX);
-        uint32_t size = entries->txn_count * STORE_TXN_ENTRY_BYTES;
-        int r = file < 0 ? file
-                         : mill_store_write_all(store->calls, file, entries->txn, size,
-                                                segment->txn_bytes);
-        if (r < 0) {
-            return r;
-        }
-        /* It is made when it has to be, perhaps after the others' names were synced. */
-        partition->dir_unsynced = partition->dir_unsynced || segment->txn_bytes == 0;
-        segment->txn_bytes += size;
-    }
-    return 0;
 }
 
 /* --- rolling --------------------------------------------------------------------------------- */
@@ -139,20 +87,24 @@ static int64_t segment_ms(const struct mill_log_settings *settings)
                   : settings->segment_ms;
 }
 
+/* Entries: what the batches before it in this run add. */
 static bool roll_due(const struct store_partition *partition, const struct store_segment *segment,
-                     const struct mill_batch *batch)
+                     const struct store_entries *entries, const struct mill_batch *batch)
 {
     const struct mill_log_settings *settings = &partition->settings;
+    const struct store_waiting *waiting = partition->waiting;
     uint64_t size = mill_batch_size_bytes(batch);
+    uint64_t index = entries->index_count + (waiting ? waiting->index_count : 0);
+    uint64_t time = entries->time_count + (waiting ? waiting->time_count : 0);
     if (segment->log_bytes == 0) {
         return false;
     }
     return segment->log_bytes + size > (uint64_t)settings->segment_bytes ||
            segment->log_bytes + size > INT32_MAX ||
            mill_batch_last_offset(batch) - segment->base_offset > INT32_MAX ||
-           segment->index_bytes + STORE_INDEX_ENTRY_BYTES >
+           segment->index_bytes + (index + 1) * STORE_INDEX_ENTRY_BYTES >
                index_max(partition, STORE_INDEX_ENTRY_BYTES) ||
-           segment->time_bytes + 2 * STORE_TIME_ENTRY_BYTES >
+           segment->time_bytes + (time + 2) * STORE_TIME_ENTRY_BYTES >
                index_max(partition, STORE_TIME_ENTRY_BYTES) ||
            (segment->first_timestamp >= 0 && segment_ms(settings) > 0 &&
             batch->max_timestamp - segment->first_timestamp > segment_ms(settings));
@@ -171,10 +123,14 @@ static int sync_kind(struct mill_store *store, struct store_partition *partition
 int mill_store_segment_end(struct mill_store *store, struct store_partition *partition)
 {
     struct store_segment *segment = &partition->segments[partition->segments_count - 1];
-    struct store_segment next = *segment;
     struct store_entries entries = {.index_count = 0};
+    int r = 0;
+#ifndef MILL_MUTANT_STORE_WAITING_LOST
+    r = mill_store_waiting_write(store, partition);
+#endif
+    struct store_segment next = *segment;
     mill_store_time_entry(&next, &entries);
-    int r = mill_store_entries_write(store, partition, &next, &entries);
+    r = r < 0 ? r : mill_store_entries_write(store, partition, &next, &entries);
     if (r < 0) {
         memcpy(segment->files, next.files, sizeof(next.files));
         return r;
@@ -304,7 +260,7 @@ static int append_run(struct mill_store *store, struct store_partition *partitio
         begins = false;
 #endif
         /* A marker begins a run: what it ends was noted with the run before. */
-        if (roll_due(partition, &next, &batch) || (begins && size > 0)) {
+        if (roll_due(partition, &next, &entries, &batch) || (begins && size > 0)) {
             break;
         }
         if (control && batch_aborts(partition, &batch, bytes + size, &aborted)) {
@@ -315,16 +271,26 @@ static int append_run(struct mill_store *store, struct store_partition *partitio
         size += mill_batch_size_bytes(&batch);
     }
     int r = segment->log_bytes == 0 ? indexes_make(store, partition, segment) : 0;
+    bool waits = mill_store_waiting_room(partition, &entries);
+    if (r == 0 && !waits) {
+        r = mill_store_waiting_write(store, partition);
+        waits = r == 0 && mill_store_waiting_room(partition, &entries);
+    }
     int file = r < 0 ? r : mill_store_file(store, partition, segment, STORE_FILE_LOG);
     r = file < 0 ? file : mill_store_write_all(store->calls, file, bytes, size, segment->log_bytes);
     if (store->window_file == file) {
         store->window_file = -1; /* it may have held bytes of a try before */
     }
     memcpy(next.files, segment->files, sizeof(next.files));
-    r = r < 0 ? r : mill_store_entries_write(store, partition, &next, &entries);
+    next.index_bytes = segment->index_bytes;
+    next.time_bytes = segment->time_bytes;
+    r = r < 0 || waits ? r : mill_store_entries_write(store, partition, &next, &entries);
     if (r < 0) {
         memcpy(segment->files, next.files, sizeof(next.files));
         return r;
+    }
+    if (waits) {
+        mill_store_waiting_add(partition, &entries);
     }
     *segment = next;
     mill_store_cached(store, partition, size);
@@ -354,6 +320,7 @@ int64_t mill_store_first_timestamp(struct mill_store *store, struct store_partit
 int mill_store_append(struct mill_store *store, struct store_partition *partition,
                       const uint8_t *bytes, uint32_t size_bytes, uint32_t *ret_done)
 {
+    static const struct store_entries none;
     *ret_done = 0;
 #ifndef MILL_MUTANT_STORE_AGE_LOST
     mill_store_first_timestamp(store, partition,
@@ -363,7 +330,8 @@ int mill_store_append(struct mill_store *store, struct store_partition *partitio
         struct mill_batch batch;
         mill_batch_read(bytes + *ret_done, &batch);
         int r = 0;
-        if (roll_due(partition, &partition->segments[partition->segments_count - 1], &batch)) {
+        if (roll_due(partition, &partition->segments[partition->segments_count - 1], &none,
+                     &batch)) {
             r = mill_store_roll(store, partition, batch.base_offset);
         }
         r = r < 0

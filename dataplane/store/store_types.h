@@ -26,7 +26,8 @@ enum {
     STORE_INDEX_ENTRY_BYTES = 8,
     STORE_TIME_ENTRY_BYTES = 12,
     STORE_TXN_ENTRY_BYTES = 34,
-    STORE_BATCH_ENTRIES = 64, /* index entries written at once */
+    STORE_BATCH_ENTRIES = 64,   /* index entries written at once */
+    STORE_WAITING_ENTRIES = 16, /* of each index, until they are written */
     STORE_DIRS_MAX = 64,
     STORE_STEP_MESSAGES = 16,
     STORE_META_BYTES = 1536,
@@ -127,6 +128,14 @@ enum store_load {
     STORE_LOAD_DONE, /* the store has not looked yet */
 };
 
+/* Entries of the last segment's indexes that are not in the files yet (entries.c). */
+struct store_waiting {
+    uint32_t index_count;
+    uint32_t time_count;
+    uint8_t index[STORE_WAITING_ENTRIES * STORE_INDEX_ENTRY_BYTES];
+    uint8_t time[STORE_WAITING_ENTRIES * STORE_TIME_ENTRY_BYTES];
+};
+
 struct store_partition {
     uint32_t slot;
     uint32_t generation;
@@ -141,6 +150,7 @@ struct store_partition {
     struct store_segment *segments;
     uint32_t segments_count;
     uint32_t segments_capacity;
+    struct store_waiting *waiting; /* NULL: none wait */
     int64_t start_offset;
     int64_t written_offset;
     int64_t synced_offset;
@@ -378,11 +388,6 @@ struct store_entries {
 };
 void mill_store_account(const struct store_partition *partition, struct store_segment *segment,
                         const struct mill_batch *batch, struct store_entries *entries);
-/* Adds the time entry that is due when a segment ends, or with an index entry. */
-void mill_store_time_entry(struct store_segment *segment, struct store_entries *entries);
-int mill_store_entries_write(struct mill_store *store, struct store_partition *partition,
-                             struct store_segment *segment,
-                             const struct store_entries *entries) MILL_WARN_UNUSED;
 /* Position of a batch at or before the one that contains offset. */
 int mill_store_lookup(struct mill_store *store, struct store_partition *partition,
                       struct store_segment *segment, int64_t offset,
@@ -392,6 +397,23 @@ int mill_store_lookup(struct mill_store *store, struct store_partition *partitio
 int64_t mill_store_first_timestamp(struct mill_store *store, struct store_partition *partition,
                                    struct store_segment *segment);
 struct store_segment *mill_store_segment_of(struct store_partition *partition, int64_t offset);
+
+/* --- entries.c ----------------------------------------------------------------------------------
+ */
+
+/* Adds the time entry that is due when a segment ends, or with an index entry. */
+void mill_store_time_entry(struct store_segment *segment, struct store_entries *entries);
+int mill_store_entries_write(struct mill_store *store, struct store_partition *partition,
+                             struct store_segment *segment,
+                             const struct store_entries *entries) MILL_WARN_UNUSED;
+/* Whether entries, none of them of .txnindex, can wait beside those that do. */
+bool mill_store_waiting_room(struct store_partition *partition,
+                             const struct store_entries *entries);
+void mill_store_waiting_add(struct store_partition *partition, const struct store_entries *entries);
+/* Writes those that wait. ret: 0; -errno, they go on waiting. */
+int mill_store_waiting_write(struct mill_store *store,
+                             struct store_partition *partition) MILL_WARN_UNUSED;
+void mill_store_waiting_drop(struct store_partition *partition);
 
 /* --- load.c -------------------------------------------------------------------------------------
  */

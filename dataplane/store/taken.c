@@ -68,6 +68,7 @@ static bool go_on(struct store_partition *partition, struct store_partition *tak
     partition->segments = taken->segments;
     partition->segments_count = taken->segments_count;
     partition->segments_capacity = taken->segments_capacity;
+    partition->waiting = taken->waiting;
     partition->start_offset = taken->start_offset;
     partition->written_offset = taken->written_offset;
     partition->synced_offset = taken->synced_offset;
@@ -81,6 +82,7 @@ static bool go_on(struct store_partition *partition, struct store_partition *tak
     partition->loaded = true;
     taken->producers = (struct store_producers){0};
     taken->segments = NULL;
+    taken->waiting = NULL;
     return true;
 }
 

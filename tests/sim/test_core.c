@@ -555,6 +555,35 @@ static void test_busy_partitions_full_last_used_stay(void **state)
     world_close(&world);
 }
 
+bool __real_mill_log_ended(struct mill_log *log);
+bool __wrap_mill_log_ended(struct mill_log *log);
+
+static uint32_t asked_ended;
+
+bool __wrap_mill_log_ended(struct mill_log *log)
+{
+    asked_ended++;
+    return __real_mill_log_ended(log);
+}
+
+/* The question costs a look at every partition, and a core's thread puts it each turn. */
+static void test_partitions_are_looked_through_only_when_stopping(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    world_open(&world, 1, 7);
+    world_topic(&world, topic, PARTITIONS, "retention.ms", "-1");
+    struct mill_core *core = world.cores[0].core;
+    asked_ended = 0;
+    assert_false(mill_core_stopped(core));
+    assert_int_equal(asked_ended, 0);
+    mill_core_stop(core);
+    turn(&world, TURNS_FEW);
+    assert_true(mill_core_stopped(core));
+    assert_true(asked_ended > 0);
+    world_close(&world);
+}
+
 /* IncrementalAlterConfigs 0: a setting of this broker. */
 static void alter_broker(struct world *world, struct world_client *client, const char *name,
                          const char *value)
@@ -629,6 +658,7 @@ int main(void)
         cmocka_unit_test(test_unsteady_clients_leave_nothing),
         cmocka_unit_test(test_busy_partitions_full_last_used_stay),
         cmocka_unit_test(test_memory_taken_by_a_busy_core_gives_way),
+        cmocka_unit_test(test_partitions_are_looked_through_only_when_stopping),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Entries of .index and .timeindex. Those of the segment being written wait in memory until some
+ * have come together: with thousands of active partitions a write to either file for each batch,
+ * and a descriptor of it, cost more than the batch. Nothing depends on them: they are written
+ * before whoever searches the files does, when a segment ends and at a clean end; after a kill the
+ * walk that a start makes from the last entry makes them again. The store's thread only. */
+#include "dataplane/store/store_types.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void mill_store_time_entry(struct store_segment *segment, struct store_entries *entries)
+{
+    if (segment->max_timestamp <= segment->time_last) {
+        return;
+    }
+    uint8_t *at = entries->time + entries->time_count++ * STORE_TIME_ENTRY_BYTES;
+    mill_store_be64(at, (uint64_t)segment->max_timestamp);
+    mill_store_be32(at + 8, (uint32_t)(segment->max_offset - segment->base_offset));
+    segment->time_last = segment->max_timestamp;
+}
+
+int mill_store_entries_write(struct mill_store *store, struct store_partition *partition,
+                             struct store_segment *segment, const struct store_entries *entries)
+{
+    if (entries->index_count > 0) {
+        int file = mill_store_file(store, partition, segment, STORE_FILE_INDEX);
+        uint32_t size = entries->index_count * STORE_INDEX_ENTRY_BYTES;
+        int r = file < 0 ? file
+                         : mill_store_write_all(store->calls, file, entries->index, size,
+                                                segment->index_bytes);
+        if (r < 0) {
+            return r;
+        }
+        segment->index_bytes += size;
+    }
+    if (entries->time_count > 0) {
+        int file = mill_store_file(store, partition, segment, STORE_FILE_TIMEINDEX);
+        uint32_t size = entries->time_count * STORE_TIME_ENTRY_BYTES;
+        int r = file < 0 ? file
+                         : mill_store_write_all(store->calls, file, entries->time, size,
+                                                segment->time_bytes);
+        if (r < 0) {
+            return r;
+        }
+        segment->time_bytes += size;
+    }
+    if (entries->txn_count > 0) {
+        int file = mill_store_file(store, partition, segment, STORE_FILE_TXNINDEX);
+        uint32_t size = entries->txn_count * STORE_TXN_ENTRY_BYTES;
+        int r = file < 0 ? file
+                         : mill_store_write_all(store->calls, file, entries->txn, size,
+                                                segment->txn_bytes);
+        if (r < 0) {
+            return r;
+        }
+        /* It is made when it has to be, perhaps after the others' names were synced. */
+        partition->dir_unsynced = partition->dir_unsynced || segment->txn_bytes == 0;
+        segment->txn_bytes += size;
+    }
+    return 0;
+}
+
+/* --- waiting --------------------------------------------------------------------------------- */
+
+bool mill_store_waiting_room(struct store_partition *partition, const struct store_entries *entries)
+{
+#ifdef MILL_MUTANT_STORE_ENTRIES_AT_ONCE
+    return false;
+#endif
+    if (entries->txn_count > 0) {
+        return false; /* these no walk finds: what a marker ends may be in another segment */
+    }
+    if (entries->index_count + entries->time_count > 0 && !partition->waiting) {
+        partition->waiting = calloc(1, sizeof(*partition->waiting));
+    }
+    const struct store_waiting *waiting = partition->waiting;
+    return waiting ? waiting->index_count + entries->index_count <= STORE_WAITING_ENTRIES &&
+                         waiting->time_count + entries->time_count <= STORE_WAITING_ENTRIES
+                   : entries->index_count + entries->time_count == 0;
+}
+
+void mill_store_waiting_add(struct store_partition *partition, const struct store_entries *entries)
+{
+    struct store_waiting *waiting = partition->waiting;
+    if (entries->index_count + entries->time_count == 0) {
+        return;
+    }
+    memcpy(waiting->index + waiting->index_count * STORE_INDEX_ENTRY_BYTES, entries->index,
+           (size_t)entries->index_count * STORE_INDEX_ENTRY_BYTES);
+    memcpy(waiting->time + waiting->time_count * STORE_TIME_ENTRY_BYTES, entries->time,
+           (size_t)entries->time_count * STORE_TIME_ENTRY_BYTES);
+    waiting->index_count += entries->index_count;
+    waiting->time_count += entries->time_count;
+}
+
+int mill_store_waiting_write(struct mill_store *store, struct store_partition *partition)
+{
+    struct store_waiting *waiting = partition->waiting;
+    if (!waiting) {
+        return 0;
+    }
+    struct store_segment *segment = &partition->segments[partition->segments_count - 1];
+    struct store_segment next = *segment;
+    struct store_entries entries = {.index_count = waiting->index_count,
+                                    .time_count = waiting->time_count};
+    memcpy(entries.index, waiting->index, sizeof(waiting->index));
+    memcpy(entries.time, waiting->time, sizeof(waiting->time));
+    int r = mill_store_entries_write(store, partition, &next, &entries);
+    memcpy(segment->files, next.files, sizeof(next.files));
+    if (r == 0) {
+        *segment = next;
+        mill_store_waiting_drop(partition);
+    }
+    return r;
+}
+
+void mill_store_waiting_drop(struct store_partition *partition)
+{
+    free(partition->waiting);
+    partition->waiting = NULL;
+}
