@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goal: a broker without memory says so or goes on, and loses nothing.
 
-    start  an allocation of a start fails, in each of the three programs: the start serves what is in the log, or
-           ends with 1 and its reason; no process ends by a signal
-    oom    the kernel kills control for its memory: produce goes on, control comes back with every topic
+    start     an allocation of a start fails, in each of the three programs: the start serves what is in the log, or
+              ends with 1 and its reason; no process ends by a signal
+    oom       the kernel kills control for its memory: produce goes on, control comes back with every topic
+    pressure  the data plane may keep little in memory beside its arena: it writes and reads on
 
-Method: start by a library that is loaded before the others (no_memory.c) and a sample of all calls, seeded; oom by a
-memory control group around control. Which call of a store or of control does what is in unit/store/memory,
+Method: start by a library that is loaded before the others (no_memory.c) and a sample of all calls, seeded; the others
+by a memory control group around one process. Which call of a store or of control does what is in unit/store/memory,
 unit/control/memory and sim/groups."""
 import mmap
 import os
@@ -17,7 +18,7 @@ import sys
 import time
 
 from lib import oracle
-from lib.broker import BUILD, Broker, alive, pick
+from lib.broker import BUILD, Broker, alive, pick, wait
 from lib.cgroup import MemoryGroup
 
 PROGRAMS = ("millrace-supervisor", "millraced", "millrace-control")
@@ -26,6 +27,8 @@ SIGNALS = ("signal 6", "signal 7", "signal 11")  # in the supervisor's words
 RECORDS = 200
 OOM_LIMIT = 1 << 20
 TOPICS_MAX = 400
+PRESSURE_LIMIT = 32 << 20
+PRESSURE_MB = 160
 
 
 class Order:
@@ -135,7 +138,30 @@ def oom():
     print(f"control was killed for its memory after {len(made)} topics; produce went on, every topic is there")
 
 
-PARTS = {"start": start, "oom": oom}
+def pressure():
+    size_mb = pick(2000, PRESSURE_MB)
+    settings = {"hugepages.size.mb": "64", "log.segment.bytes": str(16 << 20)}
+    with MemoryGroup(PRESSURE_LIMIT) as group, Broker(nic=False, settings=settings) as broker:
+        broker.start()
+        broker.millrace("topic", "create", "pressed", "-p", "1")
+        pid = broker.pid("millraced")
+        group.add(pid)
+        load = oracle.Load(broker, "pressed", ["LOCAL"])
+        try:
+            load.wait_running()
+            wait(f"{size_mb} MB are not written", lambda: broker.status()["log"]["bytes_in"] > size_mb << 20, 600)
+            reports = load.stop()
+        finally:
+            load.end()
+        records = oracle.check(broker, "pressed", reports)
+        assert group.pressed() > 0, "the limit was never met: the test shows nothing"
+        assert broker.pid("millraced") == pid and group.kills() == 0
+        code, _ = broker.stop(timeout=60)
+        assert code == 0
+    print(f"{size_mb} MB and {records} records with {PRESSURE_LIMIT >> 20} MiB beside the arena: all there")
+
+
+PARTS = {"start": start, "oom": oom, "pressure": pressure}
 
 
 def main():

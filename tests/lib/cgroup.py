@@ -84,3 +84,7 @@ class MemoryGroup(Group):
 
     def kills(self):
         return self.event("oom_kill")
+
+    def pressed(self):
+        """How often the limit was met."""
+        return self.event("max") if self.version == 2 else int(self.read("memory.failcnt"))
