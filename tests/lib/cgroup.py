@@ -82,6 +82,14 @@ class MemoryGroup(Group):
         lines = self.read("memory.events" if self.version == 2 else "memory.oom_control").splitlines()
         return next((int(line.split()[1]) for line in lines if line.split()[0] == name), 0)
 
+    def limit(self, limit):
+        self.write("memory.max" if self.version == 2 else "memory.limit_in_bytes", limit)
+
+    def allocated(self):
+        """Bytes that are no file's pages."""
+        name = "anon" if self.version == 2 else "rss"
+        return next(int(line.split()[1]) for line in self.read("memory.stat").splitlines() if line.split()[0] == name)
+
     def kills(self):
         return self.event("oom_kill")
 
