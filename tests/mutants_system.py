@@ -63,6 +63,7 @@ TABLE = (
     ("core-ask-control", "tests/faults/kill_control.py"),
     ("control-lose-config", "tests/faults/kill_both.py"),
     ("group-unstable-told", "tests/clients/transactions.py"),
+    ("log-stable-is-watermark", "tests/clients/streams.py"),
     ("supervisor-leave-children", "tests/faults/kill_supervisor.py"),
     ("core-stop-unwritten", "tests/faults/stop.py"),
     ("store-any-cluster", "tests/faults/restore.py"),
