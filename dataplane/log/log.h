@@ -235,15 +235,16 @@ struct mill_log_producer_state {
 };
 /* Where a walk over them stands: begins with all zero. */
 struct mill_log_producers_at {
-    int64_t id;
     uint32_t number;
+    uint32_t generation;
     bool begun;
     bool scan;
     bool ended; /* all were told */
 };
-/* Tells the next ones, each at most once, in no order; at most most (above 0), into ret. Between
- * two calls producers may come and go: one that is there throughout is told. ret: how many, maybe 0
- * before the end; -ESTALE: what was told so far is void, the walk begins anew by itself. */
+/* Tells the next ones, in no order; at most most (above 0), into ret. Between two calls producers
+ * may come and go: one that is there throughout is told once, one that came back maybe twice. ret:
+ * how many, maybe 0 before the end; -ESTALE: what was told so far is void, the walk begins anew by
+ * itself. */
 int mill_log_producers_list(const struct mill_partition *partition,
                             struct mill_log_producers_at *at, struct mill_log_producer_state *ret,
                             uint32_t most) MILL_WARN_UNUSED;

@@ -92,6 +92,7 @@ struct log_producer {
     uint32_t mine_prev;
     uint32_t txn;              /* its open transaction, MILL_LOG_NONE none: then it is not aged */
     int32_t coordinator_epoch; /* of its last marker, -1 none */
+    uint32_t generation;       /* rises when the place is given up */
     int16_t epoch;             /* -1: nothing of it is in the log */
     int16_t granted;           /* mill_log_grant, until its marker; -1 none. Not aged either */
     uint8_t count;             /* of batches */

@@ -147,6 +147,7 @@ static void forget(struct mill_log *log, struct log_producer *entry)
     }
     hold_set(producers, entry, -1, MILL_LOG_NONE);
     entry->producer_id = -1;
+    entry->generation++;
     entry->hash_next = producers->free_head;
     producers->free_head = number;
     log->partitions[entry->partition].producers_count--;
@@ -182,6 +183,7 @@ static struct log_producer *make(struct mill_partition *partition, int64_t id)
         .mine_prev = MILL_LOG_NONE,
         .txn = MILL_LOG_NONE,
         .coordinator_epoch = -1,
+        .generation = entry->generation,
         .epoch = -1,
         .granted = -1,
     };

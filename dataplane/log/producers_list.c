@@ -75,8 +75,7 @@ int mill_log_producers_list(const struct mill_partition *partition,
         at->number = partition->producers;
         at->begun = true;
 #ifndef MILL_MUTANT_LOG_LIST_TRUSTS_PLACE
-    } else if (producers->entries[at->number].producer_id != at->id ||
-               producers->entries[at->number].partition != partition->slot) {
+    } else if (producers->entries[at->number].generation != at->generation) {
         *at = (struct mill_log_producers_at){.begun = true, .scan = true};
         return -ESTALE;
 #endif
@@ -89,6 +88,6 @@ int mill_log_producers_list(const struct mill_partition *partition,
         at->number = entry->mine_next;
     }
     at->ended = at->number == MILL_LOG_NONE;
-    at->id = at->ended ? -1 : producers->entries[at->number].producer_id;
+    at->generation = at->ended ? 0 : producers->entries[at->number].generation;
     return told;
 }

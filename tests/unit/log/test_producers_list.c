@@ -189,12 +189,43 @@ static void test_list_ends_while_producers_come_and_go(void **state)
     assert_true(stale > 5); /* the case was there */
 }
 
+/* All expire between two steps, and come back to the very places that they had: those that were
+ * told before are not told twice. */
+static void test_list_notices_producers_that_came_back(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_log_producers_at at = {0};
+    struct mill_partition *p = setup();
+    told.count = told.stale = 0;
+    for (int64_t id = 0; id < 4; id++) {
+        produce(p, id, 0, 0);
+    }
+    assert_false(step(p, &at));
+    fixture_settle(&f);
+    for (int i = 0; i < 3; i++) {
+        fixture_step(&f, i == 0 ? 86400000 + 1000 : 11000);
+    }
+    assert_int_equal(mill_log_producers_count(p), 0);
+    for (int64_t id = 3; id >= 0; id--) {
+        produce(p, id, 0, 0);
+    }
+    for (uint32_t i = 0; !step(p, &at); i++) {
+        assert_true(i < TURNS_MAX);
+    }
+    assert_int_equal(told.stale, 1);
+    for (int64_t id = 0; id < 4; id++) {
+        assert_int_equal(told_of(id).last_sequence, 1);
+    }
+    teardown();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_list_tells_each_kind_of_state),
         cmocka_unit_test(test_list_forgets_sequences_of_an_older_epoch),
         cmocka_unit_test(test_list_ends_while_producers_come_and_go),
+        cmocka_unit_test(test_list_notices_producers_that_came_back),
     };
     return cmocka_run_group_tests_name("producers_list", tests, NULL, NULL);
 }
