@@ -64,6 +64,7 @@ TABLE = (
     ("control-lose-config", "tests/faults/kill_both.py"),
     ("group-unstable-told", "tests/clients/transactions.py"),
     ("log-stable-is-watermark", "tests/clients/streams.py"),
+    ("store-txn-run", "tests/clients/dump_internal.py"),
     ("supervisor-leave-children", "tests/faults/kill_supervisor.py"),
     ("core-stop-unwritten", "tests/faults/stop.py"),
     ("store-any-cluster", "tests/faults/restore.py"),
