@@ -24,18 +24,17 @@ static const char *topic_by_id(void *context, const struct mill_uuid *id)
     return topic ? topic->record->name : NULL;
 }
 
-/* A regular expression means the topics of users. */
+/* Also internal ones, as in Kafka: clients that want none of them leave them out themselves. */
 static void topics_each(void *context, void (*visit)(void *visitor, const char *name),
                         void *visitor)
 {
     struct mill_groups *groups = context;
     for (const struct mill_topic *topic = groups->controller->topics.first; topic;
          topic = topic->next) {
-        uint32_t length = topic->record->name_length;
-        if (!mill_topic_is_internal(topic->record->name, length) &&
-            mill_topics_by_name(&groups->controller->topics, topic->record->name, length) ==
-                topic) {
-            visit(visitor, topic->record->name);
+        const struct mill_map_topic *record = topic->record;
+        if (mill_topics_by_name(&groups->controller->topics, record->name, record->name_length) ==
+            topic) {
+            visit(visitor, record->name);
         }
     }
 }

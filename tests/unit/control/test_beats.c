@@ -319,6 +319,46 @@ static void test_heartbeats_wait_for_removals(void **state)
     teardown();
 }
 
+static void make_topic(const char *name)
+{
+    struct mill_pool pool = {.limit_bytes = FRAME_BYTES};
+    struct mill_create item = {.name = name,
+                               .name_length = (uint32_t)strlen(name),
+                               .partitions = 2,
+                               .replication_factor = 1};
+    mill_controller_create(groups.controller, &item, 1, false, &pool);
+    assert_true(item.created);
+    mill_pool_clear(&pool);
+}
+
+/* As in Kafka, whose clients leave out themselves what they do not want. */
+static void test_regular_expression_means_internal_topics_too(void **state)
+{
+    struct mill_consumer_group_heartbeat_request message;
+    MILL_UNUSED(state);
+    setup();
+    make_topic(MILL_OFFSETS_TOPIC);
+    make_topic("orders");
+    mill_consumer_group_heartbeat_request_defaults(&message);
+    message.group_id = mill_wstr_of("group");
+    message.member_id = mill_wstr_of("a");
+    message.rebalance_timeout_ms = 1000;
+    message.subscribed_topic_names = (struct mill_warray){.count = 0};
+    message.subscribed_topic_regex = mill_wstr_of("(__consumer_|ord).*");
+    message.topic_partitions = (struct mill_warray){.count = 0};
+    struct mill_admin_request *request =
+        send(MILL_API_KEY_CONSUMER_GROUP_HEARTBEAT, BEAT_VERSION, encode_beat, &message);
+    let_end(MILL_JOURNAL_DONE);
+    assert_int_equal(answer_of(request), 0);
+    const struct mill_consumer_regex *regex = group_now()->consumers->regexes;
+    assert_non_null(regex);
+    assert_int_equal(regex->topics_count, 2);
+    assert_string_equal(regex->topics[0], MILL_OFFSETS_TOPIC);
+    assert_string_equal(regex->topics[1], "orders");
+    assert_int_equal(group_now()->consumers->first->target.count, 4);
+    teardown();
+}
+
 /* A rack that there was no memory for is not none. */
 static void test_short_memory_closes(void **state)
 {
@@ -345,6 +385,7 @@ int main(void)
         cmocka_unit_test(test_removals_come_in_batches_that_fit),
         cmocka_unit_test(test_frames_that_wait_count_as_memory),
         cmocka_unit_test(test_heartbeats_wait_for_removals),
+        cmocka_unit_test(test_regular_expression_means_internal_topics_too),
         cmocka_unit_test(test_short_memory_closes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
