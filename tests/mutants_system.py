@@ -57,6 +57,7 @@ TABLE = (
     ("core-old-offsets", "tests/clients/python.py"),
     ("control-delete-by-id", "tests/clients/go.py"),
     ("control-config-unset", "tests/clients/java.py"),
+    ("group-nameless-unknown", "tests/clients/difference.py"),
     ("store-tombstone-at-once", "tests/clients/compact.py"),
     ("core-no-controller", "tests/clients/node.py"),
     ("supervisor-ready-first", "tests/clients/fresh"),

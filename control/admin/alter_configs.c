@@ -35,6 +35,8 @@ struct resource {
     const char *text; /* the name */
     struct change *changes;
     uint32_t changes_count;
+    int16_t name_error; /* enum mill_kerr of a topic's name; told when the operations are right */
+    const char *name_fault;
     enum mill_settings_level level; /* of a broker's settings; LEVELS: a topic's */
     struct mill_alter alter;        /* of a broker's, too, until it is given on */
 };
@@ -243,12 +245,10 @@ static void find_topic(const struct altering *altering, struct resource *resourc
                        uint32_t length)
 {
     const char *fault = mill_topic_name_fault(name, length);
-    if (length == 0) {
-        refuse(resource, MILL_KERR_INVALID_REQUEST, "there are no settings of all topics");
-        return;
-    }
     if (fault) {
-        refuse(resource, MILL_KERR_INVALID_TOPIC_EXCEPTION, fault);
+        resource->name_error = length == 0 ? (int16_t)MILL_KERR_INVALID_REQUEST
+                                           : (int16_t)MILL_KERR_INVALID_TOPIC_EXCEPTION;
+        resource->name_fault = fault;
         return;
     }
     /* One that is not there is refused by the controller, when its settings are right. */
@@ -377,6 +377,9 @@ static bool alter_all(const struct altering *altering, bool incremental, bool va
         struct resource *resource = &altering->resources[i];
         if (resource->alter.error == 0) {
             set_make(altering, resource, incremental);
+        }
+        if (resource->name_error != 0) {
+            refuse(resource, resource->name_error, resource->name_fault);
         }
         if (resource->level == MILL_SETTINGS_LEVELS) {
             alters[count++] = &resource->alter;

@@ -169,8 +169,12 @@ void mill_offset_delete(struct mill_groups *groups, struct mill_admin_request *r
         return;
     }
     struct mill_group *group = NULL;
+    int16_t nameless = MILL_KERR_INVALID_GROUP_ID;
+#ifdef MILL_MUTANT_GROUP_NAMELESS_UNKNOWN
+    nameless = MILL_KERR_GROUP_ID_NOT_FOUND;
+#endif
     change->error = change->group_id[0] == '\0'
-                        ? (int16_t)MILL_KERR_INVALID_GROUP_ID
+                        ? nameless
                         : mill_shards_locate(&groups->shards, change->group_id);
     if (change->error == MILL_KERR_NONE) {
         group = mill_groups_find(groups, change->group_id);

@@ -183,7 +183,9 @@ static int reassign_fill(struct mill_writer *to, const struct mill_request *requ
         return -E2BIG;
     }
     mill_alter_partition_reassignments_response_defaults(&answer);
-    answer.allow_replication_factor_change = message.allow_replication_factor_change;
+    if (message.topics.count > 0) { /* Kafka's controller is not asked about nothing */
+        answer.allow_replication_factor_change = message.allow_replication_factor_change;
+    }
     answer.responses = array_of(&message.topics, get_reassigned, fill);
     return mill_alter_partition_reassignments_response_encode(to, request->header.api_version,
                                                               &answer);

@@ -369,11 +369,11 @@ static void get_partition(const void *context, int32_t index, void *ret_element)
     element->high_watermark = failed ? -1 : op->high_watermark;
     element->last_stable_offset = failed ? -1 : op->stable_offset;
     element->log_start_offset = failed ? -1 : op->start_offset;
-    /* As Kafka: null for who reads uncommitted records and for what cannot be read, empty for what
-     * is not there. */
+    /* As Kafka: null for who reads uncommitted records and for what is not read, empty for what is
+     * not there. */
     bool absent = op->error == MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION ||
                   op->error == MILL_KERR_UNKNOWN_TOPIC_ID;
-    bool listed = fill->request->read_committed && !failed;
+    bool listed = fill->request->read_committed && !failed && op->diverging_epoch < 0;
     element->aborted_transactions = (struct mill_warray){
         .count = listed   ? (int32_t)(op->list.size_bytes / MILL_LOG_ABORTED_BYTES)
                  : absent ? 0

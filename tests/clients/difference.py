@@ -84,19 +84,26 @@ WANTED = (
     ("ElectLeaders", "(error_code|replica_election_results)", "an election type that is none: one error for all in "
      "place of one for each partition", asks("election_type", 2)),
     (".*", ".*", "what stands twice is answered twice: Kafka keeps it in a map", twice),
-    ("(Produce|Fetch|ListOffsets|OffsetCommit|TxnOffsetCommit|OffsetDelete)", "(responses|topics)", "a topic without "
+    ("(Produce|Fetch|ListOffsets|OffsetCommit|TxnOffsetCommit|OffsetDelete|DeleteRecords)", "(responses|topics)", "a topic without "
      "partitions is answered without partitions in place of not at all", shorter),
     ("Metadata", "(brokers|topics.*|cluster_authorized_operations)", "an id in versions that know none: ignored in "
      "place of refused", lambda request, *_: any(row.get("topic_id", "") != "" for row in request["topics"] or ())),
     ("Produce", "responses.partition_responses.error_code", "acks that are none are refused before topics are "
      "looked for", asks("acks", 2)),
-    ("DescribeConfigs", "results.configs", "the cluster's settings: Kafka stores min.insync.replicas there",
-     asks("resource_name", "")),
+    ("ElectLeaders", "replica_election_results", "an election of all: topics of which nothing is elected are left out",
+     lambda request, mine, _: request["topic_partitions"] is None and mine == []),
+    ("CreateTopics", "topics.topic_id", "a topic that was only checked has no id", asks("validate_only", True)),
+    ("(Incremental)?AlterConfigs", "closed", "resources of no type: Kafka never answers", asks("resource_type", 0, 9)),
+    ("DescribeConfigs", "results.configs.names", "settings of brokers: what is not built is not told, ours are; Kafka "
+     "keeps unknown ones and min.insync.replicas of all brokers", asks("resource_type", 4)),
     ("DescribeConfigs", "results.configs.synonyms", "log.retention.hours, which decides, is told; Kafka tells only "
      "what stands behind the setting in milliseconds", lambda _, mine, theirs: mine[0]["name"] == "log.retention.hours"
      and theirs == []),
     ("(Incremental)?AlterConfigs", "responses.error_code", "a setting that no broker has is refused: there are no "
      "plugins that could have it", altered_unknown),
+    ("AlterConfigs", "responses.error_code", "Kafka lets nobody take away min.insync.replicas of all brokers, which it "
+     "sets itself", lambda request, mine, theirs: theirs == 40 and any(
+         row["resource_type"] == 4 and row["resource_name"] == "" for row in request["resources"])),
     ("AddPartitionsToTxn", "closed", "without transactions: Kafka never answers", asks("transactions", [])),
     ("DescribeTopicPartitions", "next_cursor", "behind the last partition there is nothing to go on from; Kafka's sum "
      "overflows", lambda _, mine, theirs: mine is None and theirs["partition_index"] < 0),
@@ -313,6 +320,12 @@ def compare(ours, theirs, path=""):
     elif isinstance(ours, dict) and isinstance(theirs, dict):
         for name in dict.fromkeys([*ours, *theirs]):
             yield from compare(ours.get(name, "absent"), theirs.get(name, "absent"), f"{path}.{name}".lstrip("."))
+    elif path.endswith("configs") and isinstance(ours, list) and isinstance(theirs, list):
+        mine, other = ({row["name"]: row for row in rows} for rows in (ours, theirs))
+        if set(mine) != set(other):
+            yield f"{path}.names", sorted(set(mine) - set(other)), sorted(set(other) - set(mine))
+        for name in sorted(set(mine) & set(other)):
+            yield from compare(mine[name], other[name], path)
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         for mine, other in zip(ours, theirs):
             yield from compare(mine, other, path)

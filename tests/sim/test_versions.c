@@ -32,6 +32,7 @@ ENCODER(fetch)
 ENCODER(list_offsets)
 ENCODER(api_versions)
 ENCODER(init_producer_id)
+ENCODER(alter_partition_reassignments)
 
 static struct mill_uuid topic_id(const struct world *world)
 {
@@ -48,6 +49,7 @@ struct one {
     int64_t timestamp;
     int64_t offset;
     bool committed; /* read_committed */
+    int32_t epochs; /* one more than the last fetched epoch; 0: none is said */
 };
 
 static struct mill_warray just(mill_warray_get get, const struct one *one)
@@ -133,6 +135,7 @@ static void get_fetched(const void *context, int32_t index, void *element)
     MILL_UNUSED(index);
     to->partition = ((const struct one *)context)->partition;
     to->fetch_offset = ((const struct one *)context)->offset;
+    to->last_fetched_epoch = ((const struct one *)context)->epochs - 1;
     to->partition_max_bytes = 1 << 20;
 }
 
@@ -258,14 +261,16 @@ static void test_aborted_list_is_null_or_empty(void **state)
         int64_t offset;
         bool committed;
         int16_t error;
-        int32_t count; /* -1 null */
+        int32_t count;  /* -1 null */
+        int32_t epochs; /* as in struct one */
     } table[] = {
-        {0, 0, false, MILL_KERR_NONE, -1},
-        {0, 0, true, MILL_KERR_NONE, 0},
-        {0, 100, false, MILL_KERR_OFFSET_OUT_OF_RANGE, -1},
-        {0, 100, true, MILL_KERR_OFFSET_OUT_OF_RANGE, -1},
-        {PARTITIONS, 0, false, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION, 0},
-        {PARTITIONS, 0, true, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION, 0},
+        {0, 0, false, MILL_KERR_NONE, -1, 0},
+        {0, 0, true, MILL_KERR_NONE, 0, 0},
+        {0, 1, true, MILL_KERR_NONE, -1, 1}, /* where it diverges is told in place of records */
+        {0, 100, false, MILL_KERR_OFFSET_OUT_OF_RANGE, -1, 0},
+        {0, 100, true, MILL_KERR_OFFSET_OUT_OF_RANGE, -1, 0},
+        {PARTITIONS, 0, false, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION, 0, 0},
+        {PARTITIONS, 0, true, MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION, 0, 0},
     };
     struct world world;
     struct world_client client;
@@ -276,10 +281,12 @@ static void test_aborted_list_is_null_or_empty(void **state)
         const struct one one = {.id = topic_id(&world),
                                 .partition = table[i].partition,
                                 .offset = table[i].offset,
-                                .committed = table[i].committed};
+                                .committed = table[i].committed,
+                                .epochs = table[i].epochs};
         struct fetched got = fetch(&client, &one, 12);
         assert_int_equal(got.partition.error_code, table[i].error);
         assert_int_equal(got.partition.aborted_transactions.count, table[i].count);
+        assert_int_equal(got.partition.has_diverging_epoch, table[i].epochs > 0);
     }
     world_disconnect(&client);
     world_close(&world);
@@ -315,6 +322,41 @@ static void test_half_of_a_producer_is_refused(void **state)
         assert_int_equal(mill_init_producer_id_response_decode(&at, 4, &out), 0);
         assert_int_equal(out.error_code, table[i].error);
         assert_int_equal(out.producer_epoch, table[i].error ? -1 : 0);
+    }
+    world_disconnect(&client);
+    world_close(&world);
+}
+
+/* --- AlterPartitionReassignments ---------------------------------------------------------------
+ */
+
+static void get_moved(const void *context, int32_t index, void *element)
+{
+    struct mill_alter_partition_reassignments_request_topics *to = element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    to->name = mill_wstr_of(topic);
+}
+
+/* What the request allows is told again, but for a request about nothing. */
+static void test_reassignment_tells_what_it_was_allowed(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    world_open(&world, 1, 17);
+    world_topic(&world, topic, PARTITIONS, "flush.messages", "5");
+    world_connect(&world, &client, 0);
+    for (int32_t count = 0; count <= 1; count++) {
+        struct mill_alter_partition_reassignments_request in;
+        struct mill_alter_partition_reassignments_response out;
+        mill_alter_partition_reassignments_request_defaults(&in);
+        in.allow_replication_factor_change = false;
+        in.topics = (struct mill_warray){.count = count, .get = get_moved};
+        struct mill_cursor at = world_ask(&client, MILL_API_KEY_ALTER_PARTITION_REASSIGNMENTS, 1,
+                                          alter_partition_reassignments_out, &in);
+        assert_int_equal(mill_alter_partition_reassignments_response_decode(&at, 1, &out), 0);
+        assert_int_equal(out.allow_replication_factor_change, count == 0);
     }
     world_disconnect(&client);
     world_close(&world);
@@ -431,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_not_leader_says_who_is),
         cmocka_unit_test(test_aborted_list_is_null_or_empty),
         cmocka_unit_test(test_half_of_a_producer_is_refused),
+        cmocka_unit_test(test_reassignment_tells_what_it_was_allowed),
         cmocka_unit_test(test_special_offsets),
         cmocka_unit_test(test_another_cluster_is_told),
     };

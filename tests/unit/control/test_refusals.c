@@ -350,8 +350,8 @@ static void test_create_tells_the_first_fault(void **state)
     fake_close(&f);
 }
 
-/* What is wrong with the setting comes before what is wrong with the topic, and a resource that is
- * named twice before both. */
+/* What is wrong with an operation comes before the name, its value before whether the topic is
+ * there; a resource that is named twice before both. */
 static void test_alter_tells_the_first_fault(void **state)
 {
     MILL_UNUSED(state);
@@ -365,6 +365,8 @@ static void test_alter_tells_the_first_fault(void **state)
                      MILL_KERR_INVALID_CONFIG);
     assert_int_equal(alter_one(&f, "absent", good.name, good.operation, good.value),
                      MILL_KERR_UNKNOWN_TOPIC_OR_PARTITION);
+    assert_int_equal(alter_one(&f, "bad name", appended.name, appended.operation, appended.value),
+                     MILL_KERR_INVALID_CONFIG);
     assert_int_equal(alter_one(&f, "", good.name, good.operation, good.value),
                      MILL_KERR_INVALID_REQUEST);
     assert_int_equal(alter_one(&f, "bad name", bad.name, bad.operation, bad.value),
