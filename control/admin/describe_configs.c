@@ -266,8 +266,8 @@ static bool find_resource(struct mill_controller *controller, struct mill_admin_
     return false;
 }
 
-/* Which keys to list: all of the scope, or those asked for; unknown ones are left out. Of all
- * brokers those that were altered for all. */
+/* Which keys to list: all of the scope when none is named, or those asked for; unknown ones are
+ * left out. Of all brokers those that were altered for all. */
 static bool find_keys(const struct mill_controller *controller, struct mill_admin_request *request,
                       struct resource *resource)
 {
@@ -292,7 +292,7 @@ static bool find_keys(const struct mill_controller *controller, struct mill_admi
         bool there = !resource->all_brokers ||
                      controller->settings.altered[MILL_SETTINGS_CLUSTER][key] != NULL;
         if (mill_key_info(key)->scope == scope && there &&
-            (resource->in.configuration_keys.count < 0 || wanted[key])) {
+            (resource->in.configuration_keys.count <= 0 || wanted[key])) {
             resource->keys[resource->keys_count++] = (uint16_t)key;
         }
     }

@@ -129,8 +129,11 @@ void mill_api_versions_begin(struct mill_core *core, struct mill_request *reques
     if (version >= VERSIONS_CLUSTER && !is_meant(core, request, &message)) {
         request->top_error = MILL_KERR_REBOOTSTRAP_REQUIRED;
     }
-    if (version >= 3 && !(software_text_good(&message.client_software_name) &&
-                          software_text_good(&message.client_software_version))) {
+    bool half_said =
+        version >= VERSIONS_CLUSTER && (message.cluster_id.length < 0) != (message.node_id == -1);
+    bool nameless = version >= 3 && !(software_text_good(&message.client_software_name) &&
+                                      software_text_good(&message.client_software_version));
+    if (half_said || nameless) {
         request->top_error = MILL_KERR_INVALID_REQUEST;
     }
     mill_answer_send(core, request, versions_fill, NULL);

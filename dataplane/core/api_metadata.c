@@ -10,6 +10,11 @@
 #include "protocol/errors.h"
 #include "protocol/operations.h"
 
+enum {
+    IDS_WRITTEN_FROM = 10, /* versions in which a topic has an id on the wire */
+    IDS_MEANT_FROM = 12,   /* versions in which it may be asked for by it */
+};
+
 /* --- brokers that have a listener ------------------------------------------------------------ */
 
 static const struct mill_map_endpoint *endpoint_find(const struct mill_map_broker *broker,
@@ -261,6 +266,47 @@ static void get_topic_named(const void *context, int32_t index, void *ret_elemen
     element->partitions = (struct mill_warray){.count = 0};
 }
 
+/* In versions that have the field, but do not mean it, an id or no name refuses all. */
+static bool named_too_early(const struct metadata_fill *fill)
+{
+    int16_t version = fill->request->header.api_version;
+    struct mill_warray topics = fill->message.topics;
+    struct mill_metadata_request_topics named;
+    while (version >= IDS_WRITTEN_FROM && version < IDS_MEANT_FROM &&
+           mill_metadata_request_topics_next(&topics, version, &named)) {
+        if (named.name.length < 0 || !mill_uuid_is_zero(&named.topic_id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void get_topic_refused(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(index);
+    struct metadata_fill *fill = (void *)(uintptr_t)context;
+    struct mill_metadata_response_topics *element = ret_element;
+    struct mill_metadata_request_topics named;
+    bool more =
+        mill_metadata_request_topics_next(&fill->topics, fill->request->header.api_version, &named);
+    MILL_ASSERT(more);
+    element->error_code = MILL_KERR_INVALID_REQUEST;
+    element->name = named.name.length < 0 ? mill_wstr_of("") : named.name;
+    element->topic_id = named.topic_id;
+    element->partitions = (struct mill_warray){.count = 0};
+}
+
+static int refused_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    struct metadata_fill *fill = context;
+    struct mill_metadata_response answer;
+    fill->topics = fill->message.topics;
+    mill_metadata_response_defaults(&answer);
+    answer.topics = (struct mill_warray){
+        .count = fill->message.topics.count, .get = get_topic_refused, .context = fill};
+    return mill_metadata_response_encode(to, request->header.api_version, &answer);
+}
+
 /* --- the answer ------------------------------------------------------------------------------ */
 
 static int32_t topics_count(struct metadata_fill *fill)
@@ -344,6 +390,10 @@ void mill_metadata_begin(struct mill_core *core, struct mill_request *request)
     if (mill_metadata_request_decode(&at, version, &fill.message) < 0) {
         core->words.bad_frames++;
         mill_conn_abort(core, request->conn);
+        return;
+    }
+    if (named_too_early(&fill)) {
+        mill_answer_send(core, request, refused_fill, &fill);
         return;
     }
     fill.all = version == 0 ? fill.message.topics.count == 0 : fill.message.topics.count < 0;

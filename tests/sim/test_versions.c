@@ -32,6 +32,7 @@ ENCODER(fetch)
 ENCODER(list_offsets)
 ENCODER(api_versions)
 ENCODER(init_producer_id)
+ENCODER(metadata)
 ENCODER(alter_partition_reassignments)
 
 static struct mill_uuid topic_id(const struct world *world)
@@ -292,6 +293,50 @@ static void test_aborted_list_is_null_or_empty(void **state)
     world_close(&world);
 }
 
+/* --- Metadata ----------------------------------------------------------------------------------
+ */
+
+static void get_asked(const void *context, int32_t index, void *element)
+{
+    const struct one *one = &((const struct one *)context)[index];
+    struct mill_metadata_request_topics *to = element;
+    to->topic_id = one->id;
+    to->name = mill_wstr_of(one->committed ? topic : NULL); /* committed: named, too */
+}
+
+/* Versions 10 and 11 write an id, and must not mean it: the whole request is refused. */
+static void test_metadata_by_id_comes_with_12(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    world_open(&world, 1, 18);
+    world_topic(&world, topic, PARTITIONS, "flush.messages", "5");
+    world_connect(&world, &client, 0);
+    const struct one asked[2] = {{.id = topic_id(&world)}, {.committed = true}};
+    for (int16_t version = 10; version <= 13; version++) {
+        struct mill_metadata_request in;
+        struct mill_metadata_response out;
+        struct mill_metadata_response_topics told;
+        int32_t topics = 0;
+        mill_metadata_request_defaults(&in);
+        in.topics = (struct mill_warray){.count = 2, .get = get_asked, .context = asked};
+        struct mill_cursor at =
+            world_ask(&client, MILL_API_KEY_METADATA, version, metadata_out, &in);
+        assert_int_equal(mill_metadata_response_decode(&at, version, &out), 0);
+        bool refused = version < 12;
+        assert_int_equal(out.brokers.count, refused ? 0 : 1);
+        while (mill_metadata_response_topics_next(&out.topics, version, &told)) {
+            assert_int_equal(told.error_code, refused ? MILL_KERR_INVALID_REQUEST : 0);
+            assert_int_equal(told.partitions.count, refused ? 0 : PARTITIONS);
+            topics++;
+        }
+        assert_int_equal(topics, refused ? 2 : 1); /* the same topic twice */
+    }
+    world_disconnect(&client);
+    world_close(&world);
+}
+
 /* --- InitProducerId ----------------------------------------------------------------------------
  */
 
@@ -441,11 +486,11 @@ static void test_another_cluster_is_told(void **state)
         int16_t error;
     } table[] = {
         {NULL, -1, 0},
-        {here, -1, 0},
+        {here, -1, MILL_KERR_INVALID_REQUEST}, /* both or none */
         {here, node, 0},
-        {NULL, node, 0},
+        {NULL, node, MILL_KERR_INVALID_REQUEST},
         {here, node + 1, MILL_KERR_REBOOTSTRAP_REQUIRED},
-        {"elsewhere", -1, MILL_KERR_REBOOTSTRAP_REQUIRED},
+        {"elsewhere", node, MILL_KERR_REBOOTSTRAP_REQUIRED},
         {"", node, MILL_KERR_REBOOTSTRAP_REQUIRED},
     };
     for (size_t i = 0; i < MILL_COUNT_OF(table); i++) {
@@ -474,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_aborted_list_is_null_or_empty),
         cmocka_unit_test(test_half_of_a_producer_is_refused),
         cmocka_unit_test(test_reassignment_tells_what_it_was_allowed),
+        cmocka_unit_test(test_metadata_by_id_comes_with_12),
         cmocka_unit_test(test_special_offsets),
         cmocka_unit_test(test_another_cluster_is_told),
     };

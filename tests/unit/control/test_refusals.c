@@ -236,7 +236,7 @@ static void get_described(const void *context, int32_t index, void *element)
     struct mill_describe_configs_request_resources *to = element;
     to->resource_type = ((const int8_t *)context)[index];
     to->resource_name = mill_wstr_of(to->resource_type == 2 ? "here" : "");
-    to->configuration_keys.count = -1;
+    to->configuration_keys.count = -index; /* null, or none: all of them */
 }
 
 /* One resource of a type that is none refuses the whole request; one that is only not described
