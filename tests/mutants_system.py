@@ -26,6 +26,7 @@ TABLE = (
     ("net-copy-byte", "tests/clients/zero_copy.py"),
     ("log-copy-twice", "tests/clients/zero_copy.py"),
     ("net-leak-loan", "tests/faults/slow_readers.py"),
+    ("port-loan-leak", "tests/clients/suites_nic.py"),
     ("store-lose-takeup", "tests/faults/kill_data.py"),
     ("control-name-any-length", "tests/faults/frames.py"),
     ("core-forgets-all", "tests/faults/frames.py"),

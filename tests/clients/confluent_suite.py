@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goal: what confluent-kafka offers of groups, transactions, administration and times works as with Kafka.
 
-Method: confluent_suite.py ADDRESS PREFIX [CHECK...]: each check has topics and groups of its own, whose names begin with
-PREFIX, and runs beside others; what one client did another one looks at. A line for each: its name, and "works", "absent" where this version's
-client cannot do it, or what went wrong. tests/clients/python_suites.py runs it with two versions of the client."""
+Method: confluent_suite.py ADDRESS PREFIX [CHECK...]: each check has topics and groups of its own, whose names begin
+with PREFIX, and runs beside others; what one client did another one looks at. A line for each: its name, and "works",
+"absent" where this version's client cannot do it, or what went wrong. tests/clients/python_suites.py runs it with two
+versions of the client."""
 import concurrent.futures
 import contextlib
 import sys
@@ -365,7 +366,8 @@ def transactions_copy(client):
         for message in got:
             made.produce(target, message.value(), partition=message.partition())
         assert made.flush(LIMIT_S) == 0  # an abort throws away what was not sent
-        made.send_offsets_to_transaction(reader.position(reader.assignment()), reader.consumer_group_metadata(), LIMIT_S)
+        made.send_offsets_to_transaction(reader.position(reader.assignment()), reader.consumer_group_metadata(),
+                                         LIMIT_S)
         if abort:
             made.abort_transaction(LIMIT_S)
             for one in reader.committed(reader.assignment(), LIMIT_S):
@@ -582,7 +584,8 @@ def times_append(client):
     reader.assign([TopicPartition(topic, 0, 0)])
     for one in take(reader, 2):
         kind, when = one.timestamp()
-        assert kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME and before <= when <= after, (kind, before, when, after)
+        assert kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME, kind
+        assert before <= when <= after, (before, when, after)
     assert offset_at(reader, topic, before) == 0
     reader.close()
 
@@ -595,7 +598,8 @@ def times_refused(client):
     for when, fine in ((now, True), (now - 2 * HOUR_MS, False), (now + 2 * HOUR_MS, False)):
         told = []
         made = client.producer()
-        made.produce(topic, "0", partition=0, timestamp=when, on_delivery=lambda error, _, told=told: told.append(error))
+        made.produce(topic, "0", partition=0, timestamp=when,
+                     on_delivery=lambda error, _, told=told: told.append(error))
         assert made.flush(LIMIT_S) == 0
         assert (told[0] is None) if fine else told[0].code() == KafkaError.INVALID_TIMESTAMP, (when - now, told)
     assert client.read(topic, 1) == [0]

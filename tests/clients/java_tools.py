@@ -45,18 +45,19 @@ SERVED = {"Produce": 13, "Fetch": 18, "ListOffsets": 11, "Metadata": 13, "Offset
 
 
 class Tools:
-    """Kafka's tools by the names of their classes."""
+    """Kafka's tools by the names of their classes, where the listener is reachable."""
 
-    def __init__(self, broker):
+    def __init__(self, broker, listener="LOCAL"):
         self.broker = broker
-        self.address = broker.address("LOCAL")
+        self.address = broker.address(listener)
+        self.inside = broker.inside(listener)
         self.archive = os.path.join(broker.home, "classes.jsa")
 
     def command(self, name, *words, flags=()):
         if os.path.exists(self.archive):
             flags = (*flags, f"-XX:SharedArchiveFile={self.archive}")
-        return ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", *flags, "-cp",
-                ":".join(JARS), "org.apache.kafka.tools." + name,
+        return [*self.inside, "java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto",
+                *flags, "-cp", ":".join(JARS), "org.apache.kafka.tools." + name,
                 *(words if name == "ClusterTool" else ()),
                 "--broker-list" if name == "ReplicaVerificationTool" else "--bootstrap-server", self.address,
                 *(() if name == "ClusterTool" else words)]
@@ -93,7 +94,7 @@ def check_api_versions(tools):
     usable = {name: int(version) for name, version in re.findall(r"(\w+)\(\d+\): [^\n]*usable: (\d+)\]", shown)}
     short = {name: usable.get(name) for name, version in SERVED.items() if usable.get(name, -1) < version}
     assert not short, f"shown less than is served: {short}\n{shown}"
-    with Client(tools.address) as client:
+    with Client(tools.broker.address("LOCAL")) as client:
         answer = client.ask(API_VERSIONS, 0, b"")
     error, count = struct.unpack_from(">hi", answer)
     keys = {struct.unpack_from(">h", answer, 6 + 6 * index)[0] for index in range(count)}
@@ -394,8 +395,11 @@ def check_verifiable(tools, count):
     create(broker, topic, PARTITIONS)
     # By itself it sends once only, without idempotence: then a kill may refuse records.
     settings = tools.write("producer.properties", "retries=2147483647\nenable.idempotence=true\n")
+    # Whoever waits in JoinGroup when the data plane is killed hears nothing through a port, where no kernel closes
+    # the connection, until this time and five seconds are over.
+    patience = tools.write("consumer.properties", "max.poll.interval.ms=20000\n")
     consumer = tools.start("VerifiableConsumer", "--topic", topic, "--group-id", group, "--max-messages", str(count),
-                           "--reset-policy", "earliest", "--verbose")
+                           "--reset-policy", "earliest", "--verbose", "--command-config", patience)
     producer = tools.start("VerifiableProducer", "--topic", topic, "--max-messages", str(count), "--throughput",
                            str(count // 6), "--acks", "-1", "--command-config", settings)
     try:
@@ -407,7 +411,11 @@ def check_verifiable(tools, count):
         assert producer.wait(LIMIT_S) == 0, "".join(writes.other[-20:])
         # The consumer ends when it has count records. A record that it had read but not committed when the group
         # was lost with its member comes again, and is one of them: then not all were read.
-        assert consumer.wait(LIMIT_S) == 0, "".join(reads.other[-20:])
+        try:
+            assert consumer.wait(LIMIT_S) == 0, "".join(reads.other[-20:])
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"the consumer: {len(reads.named('record_data'))} of {count}\n"
+                                 + "".join(reads.other[-20:])) from late
         reads.join()
         writes.join()
     finally:
@@ -456,20 +464,31 @@ def check_replicas(tools, topic):
 
 # --- all ------------------------------------------------------------------------------------------
 
-def main():
-    if not JARS:
-        skip("Kafka's tools are not in build/clients: tests/clients/setup")
-    only = sys.argv[1:]
-    table = compat.Table("java-tools", "Command line tools of Kafka 4.4")
+TOPIC = "tools-times"
+
+
+def fill_times(broker):
+    """The topic whose records' times are known; the times, the same ones in each partition."""
+    base = int(time.time() * 1000) - (MINUTES - 1) * 60000
+    times = [base + i * 60000 for i in range(MINUTES)]
+    create(broker, TOPIC, PARTITIONS)
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.address("LOCAL"), "linger.ms": 5})
+    for when in times:
+        for partition in range(PARTITIONS):
+            producer.produce(TOPIC, str(when), partition=partition, timestamp=when)
+    assert producer.flush(60) == 0
+    return times
+
+
+def checks_of(times):
+    """Of each tool what the table says of it, and its check."""
+    topic = TOPIC
     records = pick(100000, 5000)
     latencies = pick(5000, 200)
     verified = pick(60000, 3000)
     pick("dry run and execution of each reset, and every option of TopicCommand, ConfigCommand and GetOffsetShell",
          "one dry run, each reset executed, the main options")
-    topic = "tools-times"
-    base = int(time.time() * 1000) - (MINUTES - 1) * 60000
-    times = [base + i * 60000 for i in range(MINUTES)]
-    checks = {
+    return {
         "BrokerApiVersionsCommand": ("every API that is served, by name and version", check_api_versions),
         "VerifiableProducer, VerifiableConsumer":
             ("while millrace-control and millraced are killed: each acknowledged record is where the producer was "
@@ -499,8 +518,9 @@ def main():
         "ClusterTool": ("cluster-id", check_cluster),
         "ReplicaVerificationTool": ("of one replica: nothing lags", lambda tools: check_replicas(tools, topic)),
     }
-    for subject, (what, _) in checks.items():
-        table.row(subject, what)
+
+
+def leave_out(table):
     table.leave_out("ShareGroupCommand, StreamsGroupCommand and the share clients", "",
                     "share and streams groups are not served yet")
     table.leave_out("DelegationTokenCommand, AclCommand", "", "there is no security yet")
@@ -508,17 +528,22 @@ def main():
                     "there is no KRaft quorum whose state they could show")
     table.leave_out("ClientMetricsCommand, JmxTool, OAuthCompatibilityTool", "",
                     "telemetry of clients, JMX and OAuth are not offered")
+
+
+def main():
+    if not JARS:
+        skip("Kafka's tools are not in build/clients: tests/clients/setup")
+    only = sys.argv[1:]
     failed = []
     with Broker(nic=False, settings={"control.request.timeout.ms": "10000",
                                      "group.initial.rebalance.delay.ms": "500"}) as broker:
         broker.start()
         tools = Tools(broker)
-        create(broker, topic, PARTITIONS)
-        producer = confluent_kafka.Producer({"bootstrap.servers": tools.address, "linger.ms": 5})
-        for when in times:
-            for partition in range(PARTITIONS):
-                producer.produce(topic, str(when), partition=partition, timestamp=when)
-        assert producer.flush(60) == 0
+        checks = checks_of(fill_times(broker))
+        table = compat.Table("java-tools", "Command line tools of Kafka 4.4")
+        for subject, (what, _) in checks.items():
+            table.row(subject, what)
+        leave_out(table)
 
         def one(subject):
             begun = time.monotonic()

@@ -19,7 +19,7 @@ TOOL = "TransactionsCommand"
 
 def begin(tools, name, topic, age_s=0):
     """A producer with an open transaction of COUNT records."""
-    made = confluent_kafka.Producer({"bootstrap.servers": tools.address, "transactional.id": name,
+    made = confluent_kafka.Producer({"bootstrap.servers": tools.broker.address("LOCAL"), "transactional.id": name,
                                      "transaction.timeout.ms": 600000})
     made.init_transactions(LIMIT_S)
     made.begin_transaction()
@@ -45,7 +45,8 @@ def java_hash(text):
 
 def forget(tools, name):
     """Deletes the id's record and lets a new control read what is left."""
-    admin = confluent_kafka.Producer({"bootstrap.servers": tools.address, "client.id": "__admin_client"})
+    admin = confluent_kafka.Producer({"bootstrap.servers": tools.broker.address("LOCAL"),
+                                      "client.id": "__admin_client"})
     partitions = len(admin.list_topics(STATE, timeout=LIMIT_S).topics[STATE].partitions)
     key = struct.pack(">hh", 0, len(name)) + name.encode()
     admin.produce(STATE, key=key, value=None, partition=(java_hash(name) & 0x7FFFFFFF) % partitions)
@@ -55,8 +56,8 @@ def forget(tools, name):
 
 def committed(tools, topic):
     """How many records a reader of committed ones finds before the end that it is told."""
-    reader = confluent_kafka.Consumer({"bootstrap.servers": tools.address, "group.id": "tools-transactions",
-                                       "isolation.level": "read_committed", "enable.partition.eof": True,
+    reader = confluent_kafka.Consumer({"bootstrap.servers": tools.broker.address("LOCAL"),
+                                       "group.id": "tools-transactions", "isolation.level": "read_committed", "enable.partition.eof": True,
                                        "enable.auto.commit": False})
     reader.assign([TopicPartition(topic, 0, 0)])
     count = 0
@@ -118,7 +119,7 @@ def check_hanging(tools, topic):
     if FULL:
         assert not rows(tools, "find-hanging", "--broker-id", "1"), "both are known"
     forget(tools, "tools-hanging")
-    after = confluent_kafka.Producer({"bootstrap.servers": tools.address})
+    after = confluent_kafka.Producer({"bootstrap.servers": tools.broker.address("LOCAL")})
     after.produce(topic, "after", partition=0)
     assert after.flush(LIMIT_S) == 0
     assert committed(tools, topic) == 0, "a record behind an open transaction was told"
