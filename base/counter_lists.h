@@ -111,6 +111,12 @@
     X(compaction_bytes_in, "bytes of the log read by compaction")                                  \
     X(compaction_bytes_out, "bytes written by it")                                                 \
     X(compaction_records_removed, "records that it left out")                                      \
+    X(produce_throttled, "Produce requests whose client has to wait (producer_byte_rate)")         \
+    X(fetch_throttled, "Fetch requests whose client has to wait (consumer_byte_rate)")             \
+    X(request_throttled, "requests whose client has to wait (request_percentage)")                 \
+    X(charged_ns, "time of the core that request_percentage was charged with")                     \
+    X(throttled_ns, "time in which connections are not read because of these")                     \
+    X(quota_clients_full, "requests under a quota of clients without a place in its table")        \
     X(fetch_sessions_evicted, "fetch sessions pushed out to make room for another")                \
     X(fetch_sessions_refused, "fetch sessions not given, or ended, because of a bound")            \
     X(stalls, "times the core made no turn for 10 ms or longer while it was awake")                \
@@ -122,6 +128,7 @@
     X(bytes_staged, "bytes of incomplete requests gathered in arena memory now")                   \
     X(waiting_fetches, "fetches that wait for data now")                                           \
     X(producers, "idempotent producers whose state is kept")                                       \
+    X(muted, "connections that are not read now because of a quota")                               \
     X(fetch_sessions, "incremental fetch sessions kept")                                           \
     X(fetch_session_partitions, "partitions of these sessions")                                    \
     X(loaned_bytes, "bytes of extents on loan now")                                                \

@@ -38,6 +38,11 @@ uint64_t map_cluster_bytes(uint32_t brokers_count)
            (uint64_t)brokers_count * sizeof(struct mill_map_broker);
 }
 
+uint64_t map_quotas_bytes(uint32_t count)
+{
+    return sizeof(struct mill_map_quotas) + (uint64_t)count * sizeof(struct mill_map_quota);
+}
+
 static bool is_topics_max(uint32_t topics_max)
 {
     return topics_max > 0 && topics_max <= 1u << 24 && (topics_max & (topics_max - 1)) == 0;
@@ -175,6 +180,18 @@ const struct mill_map_cluster *map_cluster_checked(const struct mill_map *map, u
     return cluster;
 }
 
+const struct mill_map_quotas *map_quotas_checked(const struct mill_map *map, uint64_t offset)
+{
+    if (!in_records(map, offset, sizeof(struct mill_map_quotas))) {
+        return NULL;
+    }
+    const struct mill_map_quotas *quotas = (const void *)((const uint8_t *)map->header + offset);
+    return quotas->count <= MILL_MAP_QUOTAS_MAX + 1 &&
+                   map_quotas_bytes(quotas->count) <= map->size_bytes - offset
+               ? quotas
+               : NULL;
+}
+
 const struct mill_map_topic *mill_map_topic_at(const struct mill_map *map, uint32_t slot)
 {
     if (slot >= map->topics_max) {
@@ -199,6 +216,32 @@ const struct mill_map_cluster *mill_map_cluster_read(const struct mill_map *map)
 {
     uint64_t offset = atomic_load_explicit(&map->header->cluster, memory_order_seq_cst);
     return offset == 0 ? NULL : map_cluster_checked(map, offset);
+}
+
+const struct mill_map_quotas *mill_map_quotas_read(const struct mill_map *map)
+{
+    uint64_t offset = atomic_load_explicit(&map->header->quotas, memory_order_seq_cst);
+    return offset == 0 ? NULL : map_quotas_checked(map, offset);
+}
+
+const struct mill_map_quota *mill_map_quota_of(const struct mill_map_quotas *quotas,
+                                               const char *client)
+{
+    uint32_t low = 1;
+    uint32_t high = quotas->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        int order = strncmp(client, quotas->entries[middle].client, MILL_MAP_CLIENT_BYTES);
+        if (order == 0) {
+            return &quotas->entries[middle];
+        }
+        if (order < 0) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return &quotas->entries[0];
 }
 
 /* --- look-ups ----------------------------------------------------------------------------------

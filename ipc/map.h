@@ -21,13 +21,15 @@
 
 enum {
     MILL_MAP_MAGIC = 0x4d4c4d50, /* "MLMP" */
-    MILL_MAP_VERSION = 4,
+    MILL_MAP_VERSION = 5,
     MILL_TOPIC_NAME_MAX = 249,
     MILL_MAP_CORES_MAX = 64,
     MILL_MAP_REPLICAS_MAX = 16,
     MILL_HOST_BYTES = 256,
     MILL_LISTENER_NAME_BYTES = 64,
     MILL_MAP_LISTENERS_MAX = 8,
+    MILL_MAP_QUOTAS_MAX = 1024,  /* clients with limits of their own */
+    MILL_MAP_CLIENT_BYTES = 256, /* of their ids, with the terminator */
 };
 
 /* Topic settings that the data plane acts on; resolved by control (topic, broker, default). */
@@ -128,6 +130,32 @@ struct mill_map_cluster {
     struct mill_map_broker brokers[];
 };
 
+/* What is limited of a client. */
+enum mill_quota_kind {
+    MILL_QUOTA_PRODUCE, /* bytes of Produce requests */
+    MILL_QUOTA_FETCH,   /* bytes of Fetch answers */
+    MILL_QUOTA_TIME,    /* ns of a core's time */
+    MILL_QUOTA_KINDS,
+};
+
+/* Limits of the clients with one id, resolved by control. */
+struct mill_map_quota {
+    char client[MILL_MAP_CLIENT_BYTES];    /* terminated */
+    uint64_t per_second[MILL_QUOTA_KINDS]; /* 0: none */
+    uint8_t shared[MILL_QUOTA_KINDS];      /* the limit is that of all clients together */
+    uint8_t reserved[8 - MILL_QUOTA_KINDS];
+};
+
+/* Immutable record: entry 0 is for all clients that are not named, the others ascend by name. */
+struct mill_map_quotas {
+    uint64_t version;  /* another one with every change, not 0 */
+    uint64_t burst_ns; /* an idle client may use what its limits give in this time at once */
+    uint64_t time_pause_max_ns; /* the longest wait for MILL_QUOTA_TIME */
+    uint32_t count;             /* of entries; 0: nobody is limited */
+    uint32_t reserved;
+    struct mill_map_quota entries[];
+};
+
 struct mill_map_limits {
     uint64_t size_bytes; /* whole map */
     uint32_t topics_max; /* power of two */
@@ -161,6 +189,11 @@ const struct mill_map_topic *mill_map_topic_at(const struct mill_map *map, uint3
 uint32_t mill_map_slots(const struct mill_map *map);     /* bound of slots ever used */
 uint32_t mill_map_slots_max(const struct mill_map *map); /* of slots that can ever be used */
 const struct mill_map_cluster *mill_map_cluster_read(const struct mill_map *map);
+/* NULL: none was written. */
+const struct mill_map_quotas *mill_map_quotas_read(const struct mill_map *map);
+/* The entry for a client id: its own, or that of all others. */
+const struct mill_map_quota *mill_map_quota_of(const struct mill_map_quotas *quotas,
+                                               const char *client);
 
 /* --- the writer (control) -------------------------------------------------------------------- */
 
@@ -183,6 +216,8 @@ int mill_map_remove_topic(struct mill_map_writer *writer,
                           const struct mill_uuid *id) MILL_WARN_UNUSED;
 int mill_map_put_cluster(struct mill_map_writer *writer,
                          const struct mill_map_cluster *cluster) MILL_WARN_UNUSED;
+int mill_map_put_quotas(struct mill_map_writer *writer,
+                        const struct mill_map_quotas *quotas) MILL_WARN_UNUSED;
 /* Frees old records that no core can still hold. Once per turn of control. */
 void mill_map_reclaim(struct mill_map_writer *writer);
 /* True while old records wait to be freed: reclaim wants another turn. */

@@ -9,10 +9,10 @@
  * set: an entry may for a moment lead to an empty slot, never to a half-made record.
  *
  * Readers and grace: each core has one word, (count << 1 | awake), that only it stores. It counts
- * up at every turn and on waking. All stores and loads of reader words, slots and the cluster
- * offset are sequentially consistent: either the core's look at a slot comes after the swap and
- * finds the new record, or the writer's look at the word comes before the core's count, and the
- * writer waits for the next one. On x86-64 the loads are plain moves.
+ * up at every turn and on waking. All stores and loads of reader words, slots and the offsets
+ * of the other records are sequentially consistent: either the core's look at a slot comes after
+ * the swap and finds the new record, or the writer's look at the word comes before the core's
+ * count, and the writer waits for the next one. On x86-64 the loads are plain moves.
  */
 #ifndef MILL_IPC_MAP_LAYOUT_H
 #define MILL_IPC_MAP_LAYOUT_H
@@ -41,6 +41,7 @@ struct map_header {
     uint64_t hash_key[2];
     MILL_SPACED _Atomic uint64_t generation;
     _Atomic uint64_t cluster;     /* offset of the cluster record, 0 none */
+    _Atomic uint64_t quotas;      /* offset of the record of quotas, 0 none */
     _Atomic uint64_t used_bytes;  /* records have never been beyond; raised before use */
     _Atomic uint64_t full_count;  /* times a record or slot could not be had */
     _Atomic uint32_t slots_bound; /* slots below this have been used */
@@ -52,6 +53,8 @@ static_assert(sizeof(struct map_header) == 256 + 128 * MILL_MAP_CORES_MAX, "shar
 static_assert(sizeof(struct mill_map_endpoint) == 328, "shared layout");
 static_assert(sizeof(struct mill_map_broker) == 16 + 328 * MILL_MAP_LISTENERS_MAX, "shared layout");
 static_assert(sizeof(struct mill_map_cluster) == 88, "shared layout");
+static_assert(sizeof(struct mill_map_quota) == 288, "shared layout");
+static_assert(sizeof(struct mill_map_quotas) == 32, "shared layout");
 
 /* A mapped map. Sizes are taken once, at open, and never read from shared memory again. */
 struct mill_map {
@@ -73,11 +76,13 @@ uint32_t map_hash(const struct mill_map *map, const void *key, uint32_t size_byt
 /* Bytes of a record. */
 uint64_t map_topic_bytes(uint32_t partitions_count);
 uint64_t map_cluster_bytes(uint32_t brokers_count);
+uint64_t map_quotas_bytes(uint32_t count);
 
 /* The record at offset when it lies inside the map and is one of the slot, else NULL. */
 const struct mill_map_topic *map_topic_checked(const struct mill_map *map, uint64_t offset,
                                                uint32_t slot);
 const struct mill_map_cluster *map_cluster_checked(const struct mill_map *map, uint64_t offset);
+const struct mill_map_quotas *map_quotas_checked(const struct mill_map *map, uint64_t offset);
 
 /* Positions of a key in its table, or table_mask + 1. Whole-table probes at most. */
 uint32_t map_find_name(const struct mill_map *map, const char *name, uint32_t length,

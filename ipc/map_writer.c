@@ -487,6 +487,27 @@ int mill_map_put_cluster(struct mill_map_writer *writer, const struct mill_map_c
     return 0;
 }
 
+int mill_map_put_quotas(struct mill_map_writer *writer, const struct mill_map_quotas *quotas)
+{
+    struct mill_map *map = writer->map;
+    uint64_t size_bytes = map_quotas_bytes(quotas->count);
+    uint64_t offset;
+    int rc = take_room(writer, size_bytes, &offset);
+    if (rc < 0) {
+        return rc;
+    }
+    uint64_t old_offset = atomic_load_explicit(&map->header->quotas, memory_order_relaxed);
+    const struct mill_map_quotas *old =
+        old_offset == 0 ? NULL : map_quotas_checked(map, old_offset);
+    memcpy(record_at(writer, offset), quotas, size_bytes);
+    atomic_store_explicit(&map->header->quotas, offset, memory_order_seq_cst);
+    publish(map);
+    if (old) {
+        retire(writer, old_offset, class_bytes(map_quotas_bytes(old->count)), NO_SLOT);
+    }
+    return 0;
+}
+
 /* --- taking up what a predecessor left ---------------------------------------------------------
  */
 
@@ -501,7 +522,7 @@ static int by_offset(const void *a, const void *b)
 static int gather(struct mill_map_writer *writer, struct runs *records, struct mill_report *report)
 {
     struct mill_map *map = writer->map;
-    if (runs_reserve(records, map->topics_max + 1) < 0) {
+    if (runs_reserve(records, map->topics_max + 2) < 0) {
         return -ENOMEM;
     }
     for (uint32_t slot = 0; slot < map->topics_max; slot++) {
@@ -528,6 +549,15 @@ static int gather(struct mill_map_writer *writer, struct runs *records, struct m
         }
         records->items[records->length++] = (struct run){
             .offset = offset, .size_bytes = class_bytes(map_cluster_bytes(cluster->brokers_count))};
+    }
+    offset = atomic_load_explicit(&map->header->quotas, memory_order_seq_cst);
+    if (offset != 0) {
+        const struct mill_map_quotas *quotas = map_quotas_checked(map, offset);
+        if (!quotas) {
+            return mill_fail(report, -EBADMSG, "partition map: the record of quotas is damaged");
+        }
+        records->items[records->length++] = (struct run){
+            .offset = offset, .size_bytes = class_bytes(map_quotas_bytes(quotas->count))};
     }
     qsort(records->items, records->length, sizeof(*records->items), by_offset);
     return 0;

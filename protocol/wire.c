@@ -193,6 +193,15 @@ void mill_response_begin(struct mill_writer *to, int16_t api_key, int16_t api_ve
     }
 }
 
+uint32_t mill_response_throttle_at(int16_t api_key, int16_t api_version)
+{
+    const struct mill_api *api = mill_api_find(api_key);
+    if (!api || api_version < api->throttle_from) {
+        return 0;
+    }
+    return 8 + (response_header_is_flexible(api_key, api_version) ? 1 : 0); /* size, correlation */
+}
+
 int mill_response_header_decode(struct mill_cursor *at, int16_t api_key, int16_t api_version,
                                 int32_t *ret_correlation_id)
 {

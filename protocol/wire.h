@@ -155,6 +155,10 @@ int64_t mill_wire_request_finish(struct mill_writer *to) MILL_WARN_UNUSED;
 int mill_response_header_decode(struct mill_cursor *at, int16_t api_key, int16_t api_version,
                                 int32_t *ret_correlation_id) MILL_WARN_UNUSED;
 
+/* Where an answer that begins with throttle_time_ms has it: bytes from the frame's start. 0: it
+ * does not begin with it. */
+uint32_t mill_response_throttle_at(int16_t api_key, int16_t api_version);
+
 /* --- the table of APIs ----------------------------------------------------------------------- */
 
 /* Who answers an API. */
@@ -169,7 +173,8 @@ struct mill_api {
     int16_t version_max;
     int16_t version_min_advertised; /* Produce says 0 though 3 is the lowest served (KAFKA-18659) */
     int16_t flexible_from;          /* first flexible version; INT16_MAX never */
-    uint8_t place;                  /* enum mill_api_place */
+    int16_t throttle_from; /* first version whose answer begins with throttle_time_ms; INT16_MAX */
+    uint8_t place;         /* enum mill_api_place */
     const char *name;
 };
 

@@ -43,6 +43,7 @@ TABLE = (
     ("nodes-replica-real", "tests/clients/direct_cores.py"),
     ("core-stall-uncounted", "tests/faults/starved.py"),
     ("core-rows-stale", "tests/clients/top.py"),
+    ("core-quota-unmuted", "tests/clients/quotas.py"),
     ("core-errors-uncounted", "tests/clients/metrics.py"),
     ("http-slow-forever", "tests/clients/metrics.py"),
     ("http-always-ready", "tests/clients/metrics.py"),

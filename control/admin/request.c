@@ -108,6 +108,12 @@ void mill_admin_begin(struct mill_controller *controller, struct mill_groups *gr
     case MILL_API_KEY_DELETE_TOPICS:
         mill_delete_topics(controller, request, &at);
         break;
+    case MILL_API_KEY_DESCRIBE_CLIENT_QUOTAS:
+        mill_describe_client_quotas(controller, request, &at);
+        break;
+    case MILL_API_KEY_ALTER_CLIENT_QUOTAS:
+        mill_alter_client_quotas(controller, request, &at);
+        break;
     case MILL_API_KEY_DESCRIBE_TOPIC_PARTITIONS:
         mill_describe_topics(controller, request, &at);
         break;

@@ -101,6 +101,10 @@ void mill_delete_topics(struct mill_controller *controller, struct mill_admin_re
                         struct mill_cursor *at);
 void mill_describe_topics(const struct mill_controller *controller,
                           struct mill_admin_request *request, struct mill_cursor *at);
+void mill_describe_client_quotas(const struct mill_controller *controller,
+                                 struct mill_admin_request *request, struct mill_cursor *at);
+void mill_alter_client_quotas(struct mill_controller *controller,
+                              struct mill_admin_request *request, struct mill_cursor *at);
 void mill_describe_configs(struct mill_controller *controller, struct mill_admin_request *request,
                            struct mill_cursor *at);
 void mill_alter_configs(struct mill_controller *controller, struct mill_admin_request *request,

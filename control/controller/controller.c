@@ -59,6 +59,7 @@ void mill_controller_close(struct mill_controller *controller)
 {
     mill_settings_clear(&controller->settings);
     mill_topics_clear(&controller->topics);
+    mill_quota_clear(&controller->quotas);
     mill_map_writer_close(controller->writer);
     controller->writer = NULL;
 }
@@ -116,7 +117,7 @@ int mill_controller_load(struct mill_controller *controller, struct mill_report 
             return mill_fail(report, rc, "control: out of memory");
         }
     }
-    return rc;
+    return rc == 0 ? mill_controller_load_quotas(controller, report) : rc;
 }
 
 struct strays {
@@ -237,6 +238,9 @@ static int publish_topics(struct mill_controller *controller, bool deleting,
 int mill_controller_publish(struct mill_controller *controller, struct mill_report *report)
 {
     int rc = publish_cluster(controller, report);
+    if (rc == 0 && mill_controller_publish_quotas(controller) < 0) {
+        rc = mill_fail(report, -ENOSPC, "partition map: no room for the quotas");
+    }
     /* What the map has and the store does not: the store was put back to an older copy. The files
      * are not touched, and somebody must hear of it. */
     for (uint32_t slot = 0; slot < mill_map_slots(controller->map); slot++) {
@@ -840,6 +844,9 @@ void mill_controller_keep_made(struct mill_controller *controller)
 static void publish_waiting(struct mill_controller *controller)
 {
     struct mill_report report = {0};
+    if (controller->quotas_unpublished) {
+        controller->counters.map_full += mill_controller_publish_quotas(controller) < 0 ? 1 : 0;
+    }
     if (controller->unpublished) {
         int rc = publish_cluster(controller, &report);
         rc = rc < 0 ? rc : publish_topics(controller, false, &report);

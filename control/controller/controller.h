@@ -8,6 +8,7 @@
 
 #include "base/counter_lists.h"
 #include "config/config.h"
+#include "control/controller/quotas.h"
 #include "control/controller/topics.h"
 #include "control/pool.h"
 
@@ -53,9 +54,11 @@ struct mill_controller {
     uint32_t topics_max;
     struct mill_uuid cluster_id;
     struct mill_topics topics;
+    struct mill_quota_set quotas;
     uint32_t made_count; /* topics that served for the first time, not kept yet */
     struct mill_controller_counters counters;
     bool unpublished;          /* a committed change waits for room in the map */
+    bool quotas_unpublished;   /* the same of quotas */
     struct mill_report report; /* of the last store failure */
 };
 
@@ -135,6 +138,23 @@ struct mill_grow {
 /* Checks each and, unless validate_only, adds partitions to those that passed in one commit. */
 void mill_controller_grow(struct mill_controller *controller, struct mill_grow *items,
                           uint32_t items_count, bool validate_only, struct mill_pool *pool);
+
+/* One value of a quota that is to be set, 0 to be taken away. */
+struct mill_quota_change {
+    const struct mill_quota_name *user;
+    const struct mill_quota_name *client;
+    enum mill_quota_kind kind;
+    double value;
+};
+/* What the store has; what holds into the map, when it has another record. ret: 0, -errno. */
+int mill_controller_load_quotas(struct mill_controller *controller,
+                                struct mill_report *report) MILL_WARN_UNUSED;
+int mill_controller_publish_quotas(struct mill_controller *controller);
+/* Sets all of them in one commit; the cores follow in their next turn. ret: 0, or enum mill_kerr;
+ * nothing is changed then. */
+int16_t mill_controller_set_quotas(struct mill_controller *controller,
+                                   const struct mill_quota_change *changes, uint32_t count,
+                                   struct mill_pool *pool);
 
 /* Begins the deletion of topics in one commit. ret: 0, or enum mill_kerr of the store's failure. */
 int16_t mill_controller_delete(struct mill_controller *controller, struct mill_topic **topics,

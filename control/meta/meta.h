@@ -14,13 +14,23 @@
 #include "ipc/map.h"
 
 enum {
-    MILL_META_SCHEMA_VERSION = 2, /* 2: settings */
+    MILL_META_SCHEMA_VERSION = 3, /* 2: settings; 3: quotas */
 };
 
 struct mill_meta_config {
     const char *name;
     const char *value;
 };
+
+/* One value of a quota. user and client: "" the entity does not say, "*" the default, "=NAME". */
+struct mill_meta_quota {
+    const char *user;
+    const char *client;
+    const char *key;
+    double value; /* 0: taken away */
+};
+/* ret: 0, or an error that ends the load with it. */
+typedef int (*mill_meta_visit_quota)(void *context, const struct mill_meta_quota *quota);
 
 /* A topic as it is kept: id, name, flags and partitions of the record; slot and settings are not
  * kept, they follow from the map and from configs. */
@@ -71,6 +81,11 @@ struct mill_meta_calls {
     int (*remove_topic)(void *store, const struct mill_uuid *id, struct mill_report *report);
     /* A block of producer ids that nobody had or will have. */
     int (*take_ids)(void *store, int64_t count, int64_t *ret_first, struct mill_report *report);
+    /* Several values at once: all or none. */
+    int (*set_quotas)(void *store, const struct mill_meta_quota *quotas, uint32_t quotas_count,
+                      struct mill_report *report);
+    int (*load_quotas)(void *store, mill_meta_visit_quota visit, void *context,
+                       struct mill_report *report);
     void (*close)(void *store);
 };
 

@@ -5,7 +5,7 @@
  *
  *   meta(key, value)   broker(node_id)   topics(id, name, flags)
  *   partitions(topic_id, partition, leader, epochs, replicas, isr)   configs(topic_id, name, value)
- *   settings(node_id, name, value)
+ *   settings(node_id, name, value)   quotas(user, client, key, value)
  */
 #include "control/meta/meta.h"
 
@@ -23,10 +23,14 @@ struct store {
     sqlite3 *db;
 };
 
-/* Version 2 has this beside what version 1 had; -1 is every broker. */
+/* Version 2 has this beside what version 1 had, -1 is every broker; version 3 the quotas: their
+ * values as text, to all digits. */
 #define SETTINGS_TABLE                                                                             \
     "CREATE TABLE settings(node_id INTEGER NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,"     \
     " PRIMARY KEY(node_id, name)) WITHOUT ROWID;"
+#define QUOTAS_TABLE                                                                               \
+    "CREATE TABLE quotas(user TEXT NOT NULL, client TEXT NOT NULL, key TEXT NOT NULL,"             \
+    " value TEXT NOT NULL, PRIMARY KEY(user, client, key)) WITHOUT ROWID;"
 
 static const char schema_text[] =
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;"
@@ -40,10 +44,10 @@ static const char schema_text[] =
     " replicas BLOB NOT NULL, isr_bits INTEGER NOT NULL, PRIMARY KEY(topic_id, partition))"
     " WITHOUT ROWID;"
     "CREATE TABLE configs(topic_id BLOB NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,"
-    " PRIMARY KEY(topic_id, name)) WITHOUT ROWID;" SETTINGS_TABLE
-    "INSERT INTO meta VALUES('schema_version', 2);"
+    " PRIMARY KEY(topic_id, name)) WITHOUT ROWID;" SETTINGS_TABLE QUOTAS_TABLE
+    "INSERT INTO meta VALUES('schema_version', 3);"
     "INSERT INTO meta VALUES('next_producer_id', 0);";
-static_assert(MILL_META_SCHEMA_VERSION == 2, "schema_text writes the version");
+static_assert(MILL_META_SCHEMA_VERSION == 3, "schema_text writes the version");
 static_assert(MILL_TOPIC_DELETING == 2, "the index names the flag");
 static_assert(MILL_TOPIC_MADE == 4, "store_add_partitions clears the flag");
 
@@ -655,6 +659,71 @@ static int store_set_settings(void *context, int32_t node_id,
     return finish(store, rc, report);
 }
 
+/* --- quotas ------------------------------------------------------------------------------------
+ */
+
+static int store_set_quotas(void *context, const struct mill_meta_quota *quotas,
+                            uint32_t quotas_count, struct mill_report *report)
+{
+    const struct store *store = context;
+    sqlite3_stmt *clear = NULL;
+    sqlite3_stmt *add = NULL;
+#ifdef MILL_MUTANT_CONTROL_QUOTA_UNKEPT
+    quotas_count = 0;
+#endif
+    int rc = begin(store, report);
+    if (rc == 0) {
+        rc = prepare(store, "DELETE FROM quotas WHERE user = ?1 AND client = ?2 AND key = ?3",
+                     &clear, report);
+    }
+    if (rc == 0) {
+        rc = prepare(store, "INSERT INTO quotas VALUES(?1,?2,?3,?4)", &add, report);
+    }
+    for (uint32_t i = 0; rc == 0 && i < quotas_count; i++) {
+        const struct mill_meta_quota *quota = &quotas[i];
+        const char *const names[] = {quota->user, quota->client, quota->key};
+        char value[64];
+        for (int column = 0; column < (int)MILL_COUNT_OF(names); column++) {
+            sqlite3_bind_text(clear, column + 1, names[column], -1, SQLITE_STATIC);
+            sqlite3_bind_text(add, column + 1, names[column], -1, SQLITE_STATIC);
+        }
+        rc = run_once(store, clear, "quota", report);
+        if (rc == 0 && quota->value != 0) {
+            snprintf(value, sizeof(value), "%.17g", quota->value);
+            sqlite3_bind_text(add, 4, value, -1, SQLITE_STATIC);
+            rc = run_once(store, add, "quota", report);
+        }
+    }
+    sqlite3_finalize(clear);
+    sqlite3_finalize(add);
+    return finish(store, rc, report);
+}
+
+static int store_load_quotas(void *context, mill_meta_visit_quota visit, void *visit_context,
+                             struct mill_report *report)
+{
+    const struct store *store = context;
+    sqlite3_stmt *read = NULL;
+    int step = SQLITE_DONE;
+    int rc = prepare(store, "SELECT user, client, key, value FROM quotas", &read, report);
+    while (rc == 0 && (step = sqlite3_step(read)) == SQLITE_ROW) {
+        const struct mill_meta_quota quota = {
+            .user = (const char *)sqlite3_column_text(read, 0),
+            .client = (const char *)sqlite3_column_text(read, 1),
+            .key = (const char *)sqlite3_column_text(read, 2),
+            .value = sqlite3_column_double(read, 3),
+        };
+        rc = quota.user && quota.client && quota.key
+                 ? visit(visit_context, &quota)
+                 : mill_fail(report, -EIO, "metadata store: out of memory");
+    }
+    if (rc == 0 && step != SQLITE_DONE) {
+        rc = fail_sqlite(store, report, "quotas");
+    }
+    sqlite3_finalize(read);
+    return rc;
+}
+
 /* --- open and close ----------------------------------------------------------------------------
  */
 
@@ -680,6 +749,8 @@ static const struct mill_meta_calls calls = {
     .mark_made = store_mark_made,
     .remove_topic = store_remove_topic,
     .take_ids = store_take_ids,
+    .set_quotas = store_set_quotas,
+    .load_quotas = store_load_quotas,
     .close = store_close,
 };
 
@@ -734,8 +805,12 @@ static int prepare_schema(const struct store *store, struct mill_report *report)
         rc = read_number(store, "SELECT value FROM meta WHERE key='schema_version'", -1, &version,
                          report);
     }
-    if (rc == 0 && version == 1) { /* upgrade goes on when the rows' sum was checked */
+    bool older = version >= 1 && version < MILL_META_SCHEMA_VERSION;
+    if (rc == 0 && version == 1) { /* upgrades go on when the rows' sum was checked */
         rc = run_text(store, "DROP TABLE IF EXISTS settings;" SETTINGS_TABLE, report);
+    }
+    if (rc == 0 && older) {
+        rc = run_text(store, "DROP TABLE IF EXISTS quotas;" QUOTAS_TABLE, report);
     } else if (rc == 0 && version != MILL_META_SCHEMA_VERSION) {
         rc = mill_fail(report, -EBADMSG,
                        "metadata store: its schema is version %lld, this program knows %d",
@@ -747,7 +822,7 @@ static int prepare_schema(const struct store *store, struct mill_report *report)
 /* Writes the version of the schema that the tables have now. */
 static int finish_schema(const struct store *store, struct mill_report *report)
 {
-    return run_text(store, "UPDATE meta SET value = 2 WHERE key = 'schema_version' AND value = 1",
+    return run_text(store, "UPDATE meta SET value = 3 WHERE key = 'schema_version' AND value < 3",
                     report);
 }
 

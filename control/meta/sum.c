@@ -31,6 +31,7 @@ static const struct table tables[] = {
       "isr_bits"}},
     {"configs", NULL, {"topic_id", "name", "value"}},
     {"settings", NULL, {"node_id", "name", "value"}},
+    {"quotas", NULL, {"user", "client", "key", "value"}},
 };
 
 static const uint64_t key[2] = {0x6d65746164617461ull, 0x726f77732773756dull};

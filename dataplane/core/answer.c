@@ -114,6 +114,9 @@ static void answer_end(struct mill_core *core, struct mill_request *request)
     }
     request_count(core, request);
     conn->stream->ops->push(conn->stream);
+    if (MILL_UNLIKELY(request->throttle_ms > 0)) {
+        mill_quota_mute(core, conn, request->throttle_ms);
+    }
     mill_request_free(core, request);
     mill_conn_finish(core, conn, frame_bytes);
 }
@@ -122,6 +125,12 @@ void mill_answer_none(struct mill_core *core, struct mill_request *request)
 {
     struct mill_conn *conn = request->conn;
     uint32_t frame_bytes = request->settled ? 0 : request->frame_bytes;
+    if (MILL_UNLIKELY(core->quotas_on)) {
+        mill_quota_charge(core, request, 0);
+        if (request->throttle_ms > 0) {
+            mill_quota_mute(core, conn, request->throttle_ms);
+        }
+    }
     stages_add(core, request);
     request_count(core, request);
     mill_request_free(core, request);
@@ -288,6 +297,39 @@ void mill_answer_continue(struct mill_core *core, struct mill_request *request)
     answer_run(core, request, &from);
 }
 
+/* Writes the wait into an answer that begins with it; the others say it when they are encoded. */
+MILL_COLD static void throttle_put(const struct mill_request *request, uint8_t *frame,
+                                   uint32_t size_bytes)
+{
+    uint32_t at = mill_response_throttle_at(request->header.api_key, request->header.api_version);
+#ifdef MILL_MUTANT_CORE_QUOTA_UNTOLD
+    at = 0;
+#endif
+    if (at > 0 && at + sizeof(uint32_t) <= size_bytes) {
+        mill_store_be32(frame + at, (uint32_t)request->throttle_ms);
+    }
+}
+
+/* An answer of control's lies in memory that is only read: it is copied to say the wait. */
+MILL_COLD static void answer_bytes_throttled(struct mill_core *core, struct mill_request *request,
+                                             const struct piece_source *from)
+{
+    if (from->size_bytes <= MILL_ANSWER_BYTES) {
+        memcpy(core->answer_bytes, from->bytes, from->size_bytes);
+        throttle_put(request, core->answer_bytes, from->size_bytes);
+        struct piece_source copy = {.bytes = core->answer_bytes, .size_bytes = from->size_bytes};
+        answer_run(core, request, &copy);
+        return;
+    }
+    if (answer_keep(core, request, from) < 0) {
+        mill_conn_abort(core, request->conn);
+        return;
+    }
+    throttle_put(request, mill_extent_data(core->extents, request->answer.linear.extent),
+                 from->size_bytes);
+    mill_answer_continue(core, request);
+}
+
 void mill_answer_bytes(struct mill_core *core, struct mill_request *request,
                        const struct mill_cursor *bytes)
 {
@@ -296,6 +338,13 @@ void mill_answer_bytes(struct mill_core *core, struct mill_request *request,
     MILL_ASSERT(run != NULL); /* control's answers lie in one run of ring or scratch */
     request->done_ns = core->now.mono_ns;
     struct piece_source from = {.bytes = run, .size_bytes = at.left_bytes};
+    if (MILL_UNLIKELY(core->quotas_on)) {
+        mill_quota_charge(core, request, 0);
+        if (request->throttle_ms > 0) {
+            answer_bytes_throttled(core, request, &from);
+            return;
+        }
+    }
     answer_run(core, request, &from);
 }
 
@@ -336,12 +385,22 @@ static int encode_large(struct mill_core *core, struct mill_request *request, mi
     return r;
 }
 
+/* An answer with its wait at the front is charged when it is made, so that its bytes are known; one
+ * that says it elsewhere before. */
+static bool is_charged_after(const struct mill_request *request)
+{
+    return mill_response_throttle_at(request->header.api_key, request->header.api_version) > 0;
+}
+
 void mill_answer_send(struct mill_core *core, struct mill_request *request, mill_answer_fill fill,
                       void *context)
 {
     struct mill_writer writer;
     uint32_t extent = 0;
     request->done_ns = request->done_ns > 0 ? request->done_ns : core->now.mono_ns;
+    if (MILL_UNLIKELY(core->quotas_on) && !is_charged_after(request)) {
+        mill_quota_charge(core, request, 0);
+    }
     int r = encode(core, request, fill, context, core->answer_bytes, MILL_ANSWER_BYTES, &writer);
     if (r == -ENOSPC) {
         r = encode_large(core, request, fill, context, &writer, &extent);
@@ -349,6 +408,10 @@ void mill_answer_send(struct mill_core *core, struct mill_request *request, mill
     if (r < 0) {
         mill_conn_abort(core, request->conn);
         return;
+    }
+    if (MILL_UNLIKELY(core->quotas_on) && is_charged_after(request)) {
+        mill_quota_charge(core, request, (uint64_t)writer.size_bytes + writer.hole_bytes);
+        throttle_put(request, writer.bytes, writer.size_bytes);
     }
     struct piece_source from = {
         .bytes = writer.bytes,

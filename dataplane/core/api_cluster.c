@@ -55,6 +55,7 @@ static int versions_fill(struct mill_writer *to, const struct mill_request *requ
     struct mill_api_versions_response answer;
     mill_api_versions_response_defaults(&answer);
     answer.error_code = request->top_error;
+    answer.throttle_time_ms = request->throttle_ms;
     int32_t count = request->top_error == MILL_KERR_NONE ? (int32_t)mill_apis_count : unknown;
     answer.api_keys = (struct mill_warray){.count = count, .get = get_api, .context = &unknown};
     if (request->top_error == MILL_KERR_NONE) {
@@ -266,7 +267,7 @@ void mill_producer_id_begin(struct mill_core *core, struct mill_request *request
 
 /* --- dispatch -------------------------------------------------------------------------------- */
 
-void mill_api_begin(struct mill_core *core, struct mill_request *request)
+static void begin(struct mill_core *core, struct mill_request *request)
 {
     switch (request->header.api_key) {
     case MILL_API_KEY_PRODUCE:
@@ -317,7 +318,16 @@ void mill_api_begin(struct mill_core *core, struct mill_request *request)
     }
 }
 
-void mill_api_ops_done(struct mill_core *core, struct mill_request *request)
+void mill_api_begin(struct mill_core *core, struct mill_request *request)
+{
+    if (MILL_UNLIKELY(core->quotas_timed)) {
+        mill_request_timed(core, request, begin);
+    } else {
+        begin(core, request);
+    }
+}
+
+static void ops_done(struct mill_core *core, struct mill_request *request)
 {
     request->done_ns = core->now.mono_ns;
     switch (request->header.api_key) {
@@ -347,5 +357,14 @@ void mill_api_ops_done(struct mill_core *core, struct mill_request *request)
         break;
     default:
         MILL_ASSERT(false); /* no other API has ops */
+    }
+}
+
+void mill_api_ops_done(struct mill_core *core, struct mill_request *request)
+{
+    if (MILL_UNLIKELY(core->quotas_timed)) {
+        mill_request_timed(core, request, ops_done);
+    } else {
+        ops_done(core, request);
     }
 }

@@ -190,9 +190,17 @@ void mill_fetch_begin(struct mill_core *core, struct mill_request *request)
         return;
     }
     mill_api_fetch_session_begin(core, request, &message);
+    request->min_bytes = message.min_bytes;
+    request->bytes_max =
+        MILL_MIN((uint32_t)MILL_MAX(message.max_bytes, 0), core->limits.fetch_bytes_max);
+    if (MILL_UNLIKELY(core->quotas_on) && request->top_error == MILL_KERR_NONE) {
+        request->throttled = !mill_quota_fetch(core, request);
+    }
     const struct mill_fetch_session *session = NULL;
     uint32_t count = 0;
-    if (request->session == MILL_FETCH_SESSION_GOES_ON) {
+    if (request->throttled) {
+        count = 0; /* an answer without partitions, whatever was asked for (KIP-219) */
+    } else if (request->session == MILL_FETCH_SESSION_GOES_ON) {
         session = mill_api_fetch_session(core, request);
         count = session ? session->count : 0;
     } else if (request->session != MILL_FETCH_SESSION_ENDED &&
@@ -209,10 +217,7 @@ void mill_fetch_begin(struct mill_core *core, struct mill_request *request)
         mill_conn_abort(core, request->conn);
         return;
     }
-    request->min_bytes = message.min_bytes;
     request->read_committed = message.isolation_level == ISOLATION_READ_COMMITTED;
-    request->bytes_max =
-        MILL_MIN((uint32_t)MILL_MAX(message.max_bytes, 0), core->limits.fetch_bytes_max);
     uint64_t wait_ms = (uint64_t)MILL_MAX(message.max_wait_ms, 0);
     mill_request_deadline(core, request, core->now.mono_ns + wait_ms * MILL_NS_PER_MS);
     request->expired = wait_ms == 0;
@@ -471,7 +476,7 @@ static int fetch_fill(struct mill_writer *to, const struct mill_request *request
         answer.responses.count = (int32_t)fill->topics_count;
         answer.responses.get = get_session_topic;
     }
-    if (request->top_error || request->session == MILL_FETCH_SESSION_ENDED) {
+    if (request->top_error || request->throttled || request->session == MILL_FETCH_SESSION_ENDED) {
         answer.responses.count = 0;
     }
     answer.node_endpoints =
@@ -524,7 +529,8 @@ void mill_fetch_done(struct mill_core *core, struct mill_request *request)
     }
     mill_heap_remove(&core->heap, &request->deadline);
     struct fetch_fill fill = {.core = core, .request = request};
-    if (MILL_UNLIKELY(request->session != MILL_FETCH_SESSION_UNUSED && request->top_error == 0)) {
+    if (MILL_UNLIKELY(request->session != MILL_FETCH_SESSION_UNUSED && request->top_error == 0 &&
+                      !request->throttled)) {
         fill.topics_count = mill_api_fetch_session_answer(core, request);
     }
     mill_answer_send(core, request, fetch_fill, &fill);

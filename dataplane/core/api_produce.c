@@ -306,6 +306,7 @@ static int produce_fill(struct mill_writer *to, const struct mill_request *reque
     fill->op_index = 0;
     struct mill_produce_response answer;
     mill_produce_response_defaults(&answer);
+    answer.throttle_time_ms = request->throttle_ms;
     answer.responses = (struct mill_warray){
         .count = MILL_MAX(message.topic_data.count, 0), .get = get_topic, .context = fill};
     answer.node_endpoints =

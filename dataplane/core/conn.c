@@ -260,6 +260,12 @@ static uint32_t conn_look(struct mill_core *core, struct mill_conn *conn)
             stream->ops->close(stream);
             return work + 1;
         }
+        if (MILL_UNLIKELY(conn->mute.place > 0)) {
+            if (conn->frame_bytes == 0 && stream->rx.size_bytes == 0) {
+                frame_missing(core, conn);
+            }
+            return work; /* mill_quota_run makes it ready again */
+        }
         if (stream->ops->unacked_bytes(stream) > core->limits.reader_bytes_max) {
             return work; /* an acknowledgement makes it ready again */
         }
@@ -432,6 +438,7 @@ static void closed(void *context, struct mill_stream *stream, enum mill_stream_e
     }
     core->listener_words[listener].connections--;
     core->words.connections--;
+    mill_quota_mute_end(core, conn);
     mill_list_remove(&conn->ready);
     mill_list_remove(&conn->all);
     stream->user = NULL;
@@ -492,7 +499,9 @@ void mill_conn_sweep(struct mill_core *core)
         /* Sending requests is no progress of a peer that does not read its answers. */
         conn->acked_ns = unread ? conn->acked_ns : now;
         bool unread_long = now - MILL_MIN(conn->acked_ns, now) > core->limits.stall_timeout_ns;
-        bool partial = !conn->request && (conn->frame_bytes > 0 || conn->stream->rx.size_bytes > 0);
+        bool muted = conn->mute.place > 0;
+        bool partial =
+            !conn->request && !muted && (conn->frame_bytes > 0 || conn->stream->rx.size_bytes > 0);
         bool partial_long =
             partial && !conn->want_stage && still_ns > core->limits.stall_timeout_ns;
         if (unread_long || partial_long) {
@@ -502,7 +511,7 @@ void mill_conn_sweep(struct mill_core *core)
             core->words.slow_writers++;
             mill_conn_abort(core, conn);
         } else if (core->limits.idle_timeout_ns > 0 && !conn->request && !unread &&
-                   still_ns > core->limits.idle_timeout_ns) {
+                   (!muted || conn->stream->rx_ended) && still_ns > core->limits.idle_timeout_ns) {
             conn->closing = true;
             conn->stream->ops->close(conn->stream);
         }

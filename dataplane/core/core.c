@@ -81,7 +81,8 @@ static int pools_create(struct mill_core *core)
         !core->holes || !core->read_result || !core->seen || !core->retired_next) {
         return -ENOMEM;
     }
-    return mill_heap_init(&core->heap, core->requests_count);
+    int r = mill_heap_init(&core->mutes, conns);
+    return r < 0 ? r : mill_heap_init(&core->heap, core->requests_count);
 }
 
 static int rings_attach(struct mill_core *core)
@@ -102,6 +103,22 @@ static int rings_attach(struct mill_core *core)
                                       limit);
     }
     return r;
+}
+
+/* The table of all cores, or one of its own for a core that is alone. */
+static int quotas_attach(struct mill_core *core, const struct mill_core_config *config)
+{
+    core->ticks_ns = config->ticks_ns;
+    core->ticks_context = config->ticks_context;
+    core->quotas = config->quotas;
+    if (!core->quotas) {
+        core->quotas_own = aligned_alloc(64, sizeof(*core->quotas_own));
+        core->quotas = core->quotas_own;
+    }
+    if (core->quotas_own) {
+        memset(core->quotas_own, 0, sizeof(*core->quotas_own));
+    }
+    return core->quotas ? 0 : -ENOMEM;
 }
 
 int mill_core_create(const struct mill_core_config *config, struct mill_core **ret_core)
@@ -152,6 +169,9 @@ int mill_core_create(const struct mill_core_config *config, struct mill_core **r
     log.context = core;
     int r = pools_create(core);
     if (r == 0) {
+        r = quotas_attach(core, config);
+    }
+    if (r == 0) {
         r = rings_attach(core);
     }
     if (r == 0) {
@@ -182,6 +202,8 @@ void mill_core_destroy(struct mill_core *core)
     }
     mill_log_destroy(core->log);
     mill_heap_fini(&core->heap);
+    mill_heap_fini(&core->mutes);
+    free(core->quotas_own);
     free(core->conns);
     free(core->conns_free);
     free(core->requests);
@@ -201,7 +223,7 @@ void mill_core_destroy(struct mill_core *core)
 uint64_t mill_core_memory_bytes(const struct mill_core_limits *limits)
 {
     uint64_t requests = limits->connections_max + MILL_REQUESTS_ORPHANED_MAX;
-    return limits->connections_max * sizeof(struct mill_conn) +
+    return limits->connections_max * (sizeof(struct mill_conn) + sizeof(struct mill_heap_item *)) +
            requests * (sizeof(struct mill_request) + sizeof(void *)) +
            limits->peer_ops_max * sizeof(struct mill_op) + MILL_ANSWER_BYTES +
            mill_control_stream_bytes();
@@ -271,6 +293,9 @@ uint32_t mill_core_step(struct mill_core *core, struct mill_now now)
     work += mill_op_run_retries(core);
     work += mill_request_run_held(core);
     work += deadlines_run(core);
+    if (MILL_UNLIKELY(core->mutes.count > 0)) {
+        work += mill_quota_run(core);
+    }
     work += mill_conn_run(core);
     work += mill_peer_run(core);
     work += mill_forward_run(core);
@@ -317,6 +342,10 @@ uint64_t mill_core_deadline(const struct mill_core *core)
     }
     at = MILL_MIN(at, mill_log_deadline(core->log));
     const struct mill_heap_item *first = mill_heap_first(&core->heap);
+    if (first) {
+        at = MILL_MIN(at, first->at_ns);
+    }
+    first = mill_heap_first(&core->mutes);
     if (first) {
         at = MILL_MIN(at, first->at_ns);
     }

@@ -17,6 +17,10 @@
 #include "ipc/frames.h"
 #include "ipc/nodes.h"
 
+struct mill_quota_table;
+/* A clock that may be read within a turn, for what requests cost; ns from any moment. */
+typedef uint64_t (*mill_ticks)(void *context);
+
 enum {
     MILL_CORE_MAKERS_MAX = 10, /* control's stream, kernel sockets and a stack for each port */
     MILL_PEER_RING_BYTES = 4 << 20,
@@ -66,6 +70,9 @@ struct mill_core_config {
     struct mill_bell control_bell;
     struct mill_core_peer *peers; /* count entries, own unused; NULL when alone */
     struct mill_shared_core *shared;
+    struct mill_quota_table *quotas; /* of all cores (quota.h), zeroed; NULL: this core is alone */
+    mill_ticks ticks_ns;             /* NULL: time is not limited */
+    void *ticks_context;
     /* Names of listeners in the configuration's order: a client is told the one it came by. */
     uint32_t listeners_count;
     const char *listeners[MILL_MAP_LISTENERS_MAX];

@@ -16,6 +16,7 @@
 #include "dataplane/core/control_stream.h"
 #include "dataplane/core/core.h"
 #include "dataplane/core/fetch_sessions.h"
+#include "dataplane/core/quota.h"
 #include "base/heap.h"
 #include "protocol/messages.h"
 #include "protocol/wire.h"
@@ -212,7 +213,11 @@ struct mill_request {
     bool expired;  /* its deadline passed */
     bool answered; /* nothing more to send */
     bool forwarded_once;
-    bool silent; /* acks=0: no answer, whatever happens */
+    bool silent;         /* acks=0: no answer, whatever happens */
+    bool throttled;      /* a Fetch whose client owes: no records */
+    int32_t throttle_ms; /* the client's wait, as the answer says */
+    uint64_t work_ns;    /* of the core's time, where that is limited */
+    uint64_t work_since; /* 0: nothing is done for it now */
     /* of a Fetch: fetch session (KIP-227) */
     bool fetch_session_begun;
     uint8_t session;       /* enum mill_fetch_session_use */
@@ -261,6 +266,17 @@ struct mill_ack_mark {
     uint8_t api;
 };
 
+/* What holds for the client of the connection's last request, where somebody is limited. */
+struct mill_conn_quota {
+    uint64_t hash;                         /* of its id; 0: not known */
+    uint64_t version;                      /* of the limits */
+    uint64_t per_second[MILL_QUOTA_KINDS]; /* 0: none */
+    struct mill_quota_client *place;       /* its own; may be another's by now */
+    bool together[MILL_QUOTA_KINDS];       /* the limit is that of all clients together */
+    bool limited;
+    uint8_t part; /* enum mill_quota_part */
+};
+
 struct mill_conn {
     struct mill_node ready; /* has something to look at */
     struct mill_stream *stream;
@@ -281,6 +297,8 @@ struct mill_conn {
     uint64_t acked_ns;    /* last acknowledged byte, or moment at which nothing was unread */
     uint64_t queued_bytes;
     uint64_t acked_bytes;
+    struct mill_heap_item mute; /* not read until then: a quota */
+    struct mill_conn_quota quota;
     uint32_t marks_count;
     struct mill_ack_mark marks[MILL_ACK_MARKS];
 };
@@ -304,6 +322,16 @@ struct mill_core {
     struct mill_node forwarded;               /* requests at control */
     struct mill_read_result *read_result;
     struct mill_fetch_sessions *fetch_sessions;
+    struct mill_heap mutes; /* connections that are not read */
+    struct mill_quota_table *quotas;
+    struct mill_quota_table *quotas_own; /* where there is no other core */
+    uint64_t quotas_version;             /* of the map's record, as last followed */
+    uint64_t quotas_burst_ns;
+    uint64_t quotas_pause_max_ns;
+    bool quotas_on;    /* somebody is limited */
+    bool quotas_timed; /* in a core's time, too */
+    mill_ticks ticks_ns;
+    void *ticks_context;
     struct mill_heap heap;
     struct mill_arena *arena;
     struct mill_extents *extents;
@@ -563,6 +591,26 @@ bool mill_leader_of(struct mill_core *core, const struct mill_request *request,
 uint32_t mill_hinted_nodes(struct mill_core *core, const struct mill_request *request,
                            struct mill_broker_view *ret_view);
 
+/* --- api_quota.c ----------------------------------------------------------------------------- */
+
+/* The map changed: what is limited may have, too. */
+void mill_quota_follow(struct mill_core *core);
+/* Whether the client of a Fetch may have records; its limits are then those of the quota, too. */
+bool mill_quota_fetch(struct mill_core *core, struct mill_request *request);
+/* Notes what a request used, answer_bytes of a Fetch; throttle_ms is then known. Once for each. */
+void mill_quota_charge(struct mill_core *core, struct mill_request *request, uint64_t answer_bytes);
+/* The answer is queued: the connection is not read for so long. */
+void mill_quota_mute(struct mill_core *core, struct mill_conn *conn, int32_t throttle_ms);
+/* It is read again, or gone. */
+void mill_quota_mute_end(struct mill_core *core, struct mill_conn *conn);
+/* Ends the waits that are over. ret: work. */
+uint32_t mill_quota_run(struct mill_core *core);
+/* Runs work for a request on the clock. */
+void mill_request_timed(struct mill_core *core, struct mill_request *request,
+                        void (*work)(struct mill_core *core, struct mill_request *request));
+/* Adds the time since it was last looked at. */
+void mill_request_time_note(struct mill_core *core, struct mill_request *request);
+
 /* --- api_fetch_session.c --------------------------------------------------------------------- */
 
 /* Follows what a request says of fetch sessions, once for each: ends one, or goes on with one as
@@ -590,6 +638,8 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request);
 void mill_forward_expired_group(struct mill_core *core, struct mill_request *request);
 /* The same for those of transactions (expired_txns.c). ret: false for any other API. */
 bool mill_forward_expired_txn(struct mill_core *core, struct mill_request *request);
+/* And of quotas (expired_quotas.c). */
+bool mill_forward_expired_quota(struct mill_core *core, struct mill_request *request);
 uint32_t mill_forward_run(struct mill_core *core);
 /* Events to control. */
 void mill_event_partition(struct mill_core *core, const struct mill_uuid *topic_id,

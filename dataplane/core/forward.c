@@ -450,7 +450,8 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request)
         mill_answer_send(core, request, coordinator_fill, &fill);
         break;
     default:
-        if (!mill_forward_expired_txn(core, request)) {
+        if (!mill_forward_expired_txn(core, request) &&
+            !mill_forward_expired_quota(core, request)) {
             mill_forward_expired_group(core, request);
         }
         break;

@@ -203,6 +203,7 @@ uint32_t mill_owner_run(struct mill_core *core)
         core->map_walking = true;
         core->map_cursor = 0;
         settings_follow(core);
+        mill_quota_follow(core);
     }
     if (core->map_walking) {
         uint32_t slots = mill_map_slots(core->map);

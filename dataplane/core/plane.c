@@ -340,6 +340,13 @@ static uint16_t kernel_listener(const struct mill_config *config)
     return MILL_MAP_LISTENERS_MAX - 1;
 }
 
+/* vDSO, no system call. */
+static uint64_t ticks_ns(void *context)
+{
+    MILL_UNUSED(context);
+    return mill_now_read().mono_ns;
+}
+
 static int core_open(struct mill_plane *plane, uint32_t index, struct mill_report *report)
 {
     struct mill_plane_core *core = &plane->cores[index];
@@ -375,6 +382,8 @@ static int core_open(struct mill_plane *plane, uint32_t index, struct mill_repor
         .ipc = plane->ipc,
         .tuning = &core->store_tuning,
         .connections_all = &plane->connections,
+        .quotas = plane->quotas,
+        .ticks_ns = ticks_ns,
         .control_bell = plane->control_bell,
         .peers = plane->cores_count > 1 ? &plane->peers[index * plane->cores_count] : NULL,
         .shared = thread->shared,
@@ -468,8 +477,12 @@ int mill_plane_build(struct mill_plane *plane, struct mill_report *report)
                                     &plane->loaders, report);
     if (r == 0) {
         plane->cores = calloc(plane->cores_count, sizeof(plane->cores[0]));
+        plane->quotas = aligned_alloc(64, sizeof(*plane->quotas));
+        if (plane->quotas) {
+            memset(plane->quotas, 0, sizeof(*plane->quotas));
+        }
         atomic_store(&plane->clean_slots.free, cleaners_at_once(plane));
-        r = plane->cores ? peers_make(plane, report) : -ENOMEM;
+        r = plane->cores && plane->quotas ? peers_make(plane, report) : -ENOMEM;
     }
     for (uint32_t i = 0; r == 0 && i < plane->cores_count; i++) {
         uint32_t units = mill_arena_units(plane->arena);
@@ -597,6 +610,7 @@ void mill_plane_close(struct mill_plane *plane)
     free(plane->cores);
     free(plane->peers);
     free(plane->peer_memory);
+    free(plane->quotas);
     if (plane->ipc) {
         atomic_store_explicit(&plane->ipc->dataplane.serving, 0, memory_order_relaxed);
         atomic_store_explicit(&plane->ipc->dataplane.incarnation, 0, memory_order_release);

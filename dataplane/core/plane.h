@@ -51,8 +51,9 @@ struct mill_plane {
     struct mill_port_told ports_told[MILL_COUNTERS_PORTS_MAX];
     struct mill_distributor *distributors[MILL_COUNTERS_PORTS_MAX]; /* NULL: one core */
     void *peer_memory;
-    struct mill_core_peer *peers; /* count x count */
-    _Atomic int64_t connections;  /* of clients, of all cores */
+    struct mill_core_peer *peers;    /* count x count */
+    _Atomic int64_t connections;     /* of clients, of all cores */
+    struct mill_quota_table *quotas; /* the same */
     uint32_t cores_count;
     struct mill_plane_core *cores;
 };

@@ -156,6 +156,8 @@ void mill_plane_table(const struct mill_plane *plane)
         {"partition map", mill_map_slots_max(plane->map), plane->map_bytes, "topic refused"},
         {"rings with control", plane->cores_count, plane->ipc_bytes, "frame_ring_full"},
         {"counters", 1, plane->counters_bytes, "fixed"},
+        {"clients with quotas", MILL_QUOTA_PART_COUNT * MILL_QUOTA_CLIENTS_MAX,
+         sizeof(struct mill_quota_table), "quota_clients_full"},
         {"takers of a core's CPU", MILL_COUNTERS_TAKERS_MAX, 0, "table_full"},
         {"open files at most", MILL_PLANE_OPEN_FILES, 0, "least recent closed"},
     };

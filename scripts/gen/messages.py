@@ -80,6 +80,12 @@ def is_set(made):
     return name if made.type == 'bool' and not made.default else f'{name} != {default(made)}'
 
 
+def throttle_from(api):
+    """C text: first version whose answer begins with throttle_time_ms."""
+    first = api.response.fields[0]
+    return first.versions.low if first.name == 'throttle_time_ms' else 'INT16_MAX'
+
+
 def short(struct):
     """Name of a struct inside its own file, for static functions."""
     return re.search(r'(request|response).*', struct.name)[0]
@@ -92,7 +98,7 @@ def render(template, out, **values):
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.globals.update(condition=condition, nullable=nullable, default=default,
                                null_by_default=null_by_default, least=least, is_set=is_set,
-                               short=short)
+                               short=short, throttle_from=throttle_from)
     with open(out, 'w', encoding='utf-8') as file:
         file.write(environment.get_template(template).render(**values))
 

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "dataplane/core/quota.h"
+
 enum {
     WORLD_NODE_ID = 1,
     WORLD_ARENA_BYTES = 64 << 20,
@@ -174,6 +176,7 @@ static void peers_make(struct world *world)
     uint64_t ring = mill_round_up(mill_ring_bytes(WORLD_PEER_RING_BYTES), 128);
     world->peers = calloc((size_t)n * n, sizeof(world->peers[0]));
     world->peer_memory = zeroed(ring * n * n);
+    world->quotas = zeroed(sizeof(*world->quotas));
     MILL_ASSERT(world->peers != NULL);
     for (uint32_t from = 0; from < n; from++) {
         for (uint32_t to = 0; to < n; to++) {
@@ -202,6 +205,13 @@ static void rings_make(struct world *world, struct world_core *core, struct mill
     MILL_ASSERT_EQ(mill_ring_attach_producer(&store->out, from, ring), 0);
     log->store_bell = bell_of(&world->bells[0]);
     store->core_bell = bell_of(&world->bells[0]);
+}
+
+static uint64_t ticks_read(void *context)
+{
+    struct world *world = context;
+    world->ticks_ns += world->ticks_by_ns;
+    return 1 + world->ticks_ns;
 }
 
 static void core_start(struct world *world, uint32_t index)
@@ -240,6 +250,9 @@ static void core_start(struct world *world, uint32_t index)
         .map = world->map,
         .ipc = world->ipc,
         .connections_all = &world->connections,
+        .quotas = world->quotas,
+        .ticks_ns = ticks_read,
+        .ticks_context = world,
         .control_bell = bell_of(&world->ipc->control_bell),
         .peers = world->cores_count > 1 ? &world->peers[index * world->cores_count] : NULL,
         .shared = &world->counters->cores[index],
@@ -350,6 +363,7 @@ static void forget(struct world *world)
     }
     free(world->peers);
     free(world->peer_memory);
+    free(world->quotas);
 }
 
 void world_crash_control(struct world *world)

@@ -63,6 +63,9 @@ struct world {
     int core_bells[WORLD_CORES_MAX];
     struct mill_counters *counters;
     struct mill_core_peer *peers;
+    struct mill_quota_table *quotas;
+    uint64_t ticks_ns;    /* the clock that is read within a turn; nobody else's */
+    uint64_t ticks_by_ns; /* it goes on by so much whenever it is read */
     struct mill_bell_shared *bells;
     struct world_core cores[WORLD_CORES_MAX];
     struct mill_takeup_result takeup;
@@ -113,6 +116,8 @@ struct world_client {
     enum mill_codec codec;      /* of the batches it sends; set after world_connect */
     bool keyless;               /* their records have no keys */
     int32_t timeout_ms;         /* of its Produce requests; 0: ten seconds */
+    bool acks_none;             /* of them: nobody answers */
+    const char *id;             /* NULL: "sim" */
 };
 
 void world_connect(struct world *world, struct world_client *client, uint32_t core);

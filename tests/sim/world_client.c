@@ -102,7 +102,7 @@ void world_send(struct world_client *client, int16_t key, int16_t version, const
     put16(&frame, key);
     put16(&frame, version);
     put32(&frame, ++client->correlation);
-    put_text(&frame, "sim");
+    put_text(&frame, client->id ? client->id : "sim");
     put(&frame, body, body_bytes);
     mill_store_be32(frame.at, frame.size - 4);
     if (client->send) {
@@ -301,8 +301,8 @@ static void put_batch(struct bytes *to, const struct world_client *client, int64
 static void put_produce_head(struct bytes *body, const struct world_client *client,
                              const char *topic, uint32_t partitions_count)
 {
-    put16(body, -1); /* no transactional id */
-    put16(body, -1); /* acks=all */
+    put16(body, -1);                         /* no transactional id */
+    put16(body, client->acks_none ? 0 : -1); /* -1: acks=all */
     put32(body, client->timeout_ms > 0 ? client->timeout_ms : 10000);
     put32(body, 1);
     put_text(body, topic);

@@ -69,6 +69,9 @@ static void fill(void)
                                                {"log.segment.bytes", "1048576"}};
     assert_int_equal(meta.calls->set_settings(meta.store, 1, altered, 1, &report), 0);
     assert_int_equal(meta.calls->set_settings(meta.store, -1, altered, 2, &report), 0);
+    const struct mill_meta_quota quotas[] = {{"", "=loud", "producer_byte_rate", 1048576},
+                                             {"*", "", "request_percentage", 12.5}};
+    assert_int_equal(meta.calls->set_quotas(meta.store, quotas, 2, &report), 0);
     for (uint32_t i = 0; i < TOPICS; i++) {
         const struct mill_meta_config configs[] = {{"retention.ms", "86400000"},
                                                    {"cleanup.policy", "compact"}};
@@ -113,6 +116,17 @@ static int add_setting(void *context, int32_t node_id, const struct mill_meta_co
     return 0;
 }
 
+static int add_quota(void *context, const struct mill_meta_quota *quota)
+{
+    uint64_t *hash = context;
+    const char *const texts[] = {quota->user, quota->client, quota->key};
+    for (size_t i = 0; i < MILL_COUNT_OF(texts); i++) {
+        *hash = *hash * 31 + mill_siphash(hash_key, texts[i], strlen(texts[i]));
+    }
+    *hash = *hash * 31 + (uint64_t)(quota->value * 1000);
+    return 0;
+}
+
 /* Everything that the store gives, as one number. ret: 0, or the refusal. */
 static int read_all(uint64_t *ret_hash)
 {
@@ -131,6 +145,7 @@ static int read_all(uint64_t *ret_hash)
     rc = rc < 0 ? rc : meta.calls->take_ids(meta.store, 1, &first, &report);
     rc = rc < 0 ? rc : meta.calls->load(meta.store, add_hash, ret_hash, &report);
     rc = rc < 0 ? rc : meta.calls->load_settings(meta.store, add_setting, ret_hash, &report);
+    rc = rc < 0 ? rc : meta.calls->load_quotas(meta.store, add_quota, ret_hash, &report);
     *ret_hash ^= mill_siphash(hash_key, &id, sizeof(id)) + (uint64_t)first;
     mill_meta_close(&meta);
     return rc;

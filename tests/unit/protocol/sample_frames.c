@@ -995,6 +995,61 @@ static int list_transactions(struct mill_writer *to, int16_t version)
     return mill_list_transactions_request_encode(to, version, &message);
 }
 
+/* --- quotas ---------------------------------------------------------------------------------- */
+
+static void get_quota_filter(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_describe_client_quotas_request_components *component = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    component->entity_type = mill_wstr_of("client-id");
+    component->match = mill_wstr_of("nobody");
+}
+
+static int describe_client_quotas(struct mill_writer *to, int16_t version)
+{
+    struct mill_describe_client_quotas_request message;
+    mill_describe_client_quotas_request_defaults(&message);
+    message.components = one(get_quota_filter);
+    return mill_describe_client_quotas_request_encode(to, version, &message);
+}
+
+static void get_quota_half(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_alter_client_quotas_request_entries_entity *half = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    half->entity_type = mill_wstr_of("client-id");
+    half->entity_name = mill_wstr_of("nobody");
+}
+
+static void get_quota_op(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_alter_client_quotas_request_entries_ops *op = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    op->key = mill_wstr_of("producer_byte_rate");
+    op->value = 1048576;
+}
+
+static void get_quota_entry(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_alter_client_quotas_request_entries *entry = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    entry->entity = one(get_quota_half);
+    entry->ops = one(get_quota_op);
+}
+
+static int alter_client_quotas(struct mill_writer *to, int16_t version)
+{
+    struct mill_alter_client_quotas_request message;
+    mill_alter_client_quotas_request_defaults(&message);
+    message.entries = one(get_quota_entry);
+    message.validate_only = true;
+    return mill_alter_client_quotas_request_encode(to, version, &message);
+}
+
 /* --- all of them ----------------------------------------------------------------------------- */
 
 static const struct sample {
@@ -1038,6 +1093,8 @@ static const struct sample {
     {45, alter_reassignments},
     {46, list_reassignments},
     {47, offset_delete},
+    {48, describe_client_quotas},
+    {49, alter_client_quotas},
     {60, describe_cluster},
     {61, describe_producers},
     {65, describe_transactions},
