@@ -4,27 +4,24 @@
 
 Method: librdkafka commits and aborts, is fenced by another producer of its id, and loses a transaction to its
 time-out; a reader of committed records gets exactly what was committed. Offsets committed in a transaction count
-when it is. Then copies from a topic to another (txn_copy.py: records and offsets in one transaction) run while
+when it is. Then copies from a topic to another (lib/txn_oracle.py: records and offsets in one transaction) run while
 millrace-control and millraced are killed in turn: each record is in the target once. Java's producer and franz-go
 do the same without kills, and Kafka's dump tool decodes every record of the coordinator."""
 import glob
 import os
 import re
-import subprocess
 import time
 
 import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition
 
 from lib.broker import TOP, Broker, pick, run, skip, wait
+from lib.txn_oracle import LIMIT_S, PARTITIONS, Copies, read
 
 JARS = os.path.join(TOP, "build/clients/java/lib")
 GO = os.path.join(TOP, "build/clients/go/txn")
-COPY = os.path.join(TOP, "tests/clients/txn_copy.py")
-PARTITIONS = 3
 COUNT = 100
 TIMEOUT_MS = 1500
-LIMIT_S = 60
 
 
 def producer(address, name, **more):
@@ -39,27 +36,6 @@ def write(made, topic, first, count=COUNT):
     for number in range(first, first + count):
         made.produce(topic, str(number), partition=number % PARTITIONS)
     assert made.flush(LIMIT_S) == 0
-
-
-def read(address, topic, level="read_committed"):
-    """All values below what is stable, or all there are."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "readers",
-                                         "isolation.level": level, "enable.partition.eof": True,
-                                         "auto.offset.reset": "earliest", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    values = []
-    ended = set()
-    deadline = time.monotonic() + LIMIT_S
-    while len(ended) < PARTITIONS:
-        assert time.monotonic() < deadline, f"{topic}: the end does not come, {len(values)} values"
-        for record in consumer.consume(1000, 0.2):
-            if record.error():
-                assert record.error().code() == confluent_kafka.KafkaError._PARTITION_EOF, record.error()
-                ended.add(record.partition())
-            else:
-                values.append(int(record.value()))
-    consumer.close()
-    return values
 
 
 def check_ends(broker, address):
@@ -161,43 +137,16 @@ def check_offsets(broker, address):
     group.close()
 
 
-def fill(address, topic, count):
-    made = confluent_kafka.Producer({"bootstrap.servers": address, "enable.idempotence": True})
-    for number in range(count):
-        made.produce(topic, str(number), partition=number % PARTITIONS)
-    assert made.flush(LIMIT_S) == 0
-
-
-def check_copies(broker, address, kills, count):
+def check_copies(broker, kills, count):
     """Each record once, though everything is killed."""
-    broker.millrace("topic", "create", "source", "-p", str(PARTITIONS))
-    broker.millrace("topic", "create", "target", "-p", str(PARTITIONS))
-    fill(address, "source", count)
-    copies = [subprocess.Popen(["/usr/bin/python3", "-B", COPY, address, "source", "target", "copies", f"copy-{n}",
-                                str(count)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-              for n in range(2)]
-    try:
-        wait("nothing is copied", lambda: read(address, "target"), LIMIT_S)
+    with Copies(broker, count) as copies:
+        copies.wait_running()
         for number in range(kills):
             time.sleep(1)
             name = "control" if number % 2 == 0 else "millraced"
             broker.wait_restart(name, broker.kill(name))
-            values = read(address, "target")
-            assert len(values) == len(set(values)), f"{len(values) - len(set(values))} records came twice"
-            print(f"{name} killed: {len(values)} of {count} are copied")
-        for one in copies:
-            said, _ = one.communicate(timeout=3 * LIMIT_S)
-            assert one.returncode == 0, said[-3000:]
-            print(said.strip().splitlines()[-1])
-    finally:
-        for one in copies:
-            one.kill()
-            one.communicate()
-    values = read(address, "target")
-    assert sorted(values) == list(range(count)), f"{len(values)} records, {len(set(values))} different, of {count}"
-    everything = len(read(address, "target", "read_uncommitted"))
-    assert everything > count, "no copy was aborted: nothing was tried"
-    print(f"{count} records copied once, {everything - count} more in transactions that were aborted")
+            print(f"{name} killed: {copies.check_once()} of {count} are copied")
+        copies.finish()
 
 
 def java(*words, **kwargs):
@@ -270,7 +219,7 @@ def main():
         check_java(broker, address, count)
         print(run(GO, address).strip())
         check_tool(broker, address)
-        check_copies(broker, address, kills, count)
+        check_copies(broker, kills, count)
         check_dump(broker)
         control = broker.status()["control"]
         assert control["txn_records_bad"] == 0 and control["group_records_bad"] == 0, control

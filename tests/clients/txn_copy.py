@@ -3,7 +3,9 @@
 """txn_copy.py ADDRESS FROM TO GROUP ID COUNT: reads COUNT records of FROM and writes each to TO, exactly once:
 records and offsets of a batch are one transaction, as an application of Kafka's does it. What fails is begun
 again, by an abort or, when the producer is told to give up, by another producer of the same transactional id.
-Some transactions are aborted on purpose. Ends when the group has committed the end of each partition."""
+Some transactions are aborted on purpose. Ends when the group has committed the end of each partition, or at SIGTERM;
+nothing of it is open then."""
+import signal
 import sys
 import time
 
@@ -76,15 +78,18 @@ def copy(producer, consumer, target, number):
 
 def main():
     address, source, target, group, name, count = sys.argv[1:]
+    stopping = []
+    signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
     producer = make_producer(address, name)
     consumer = make_consumer(address, source, group)
     deadline = time.monotonic() + 2 * LIMIT_S
     number = 0
     again = 0
-    while not (number % 5 == 0 and committed(consumer, source, int(count))):
+    while not stopping and not (number % 5 == 0 and committed(consumer, source, int(count))):
         assert time.monotonic() < deadline, "the copy does not come to its end"
         try:
-            copy(producer, consumer, target, number)
+            if copy(producer, consumer, target, number) > 0:
+                deadline = time.monotonic() + 2 * LIMIT_S
         except KafkaException as fault:
             error = fault.args[0]
             again += 1
@@ -97,6 +102,8 @@ def main():
                 rewind(consumer)
         number += 1
     consumer.close()
+    if stopping:
+        make_producer(address, name)  # ends what the last one may have left
     print(f"transactions={number} again={again}")
 
 

@@ -1,47 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """kill -9, then SIGSTOP, of millrace-control during produce, fetch and new connections of new clients: no
-failed request; the longest time between acknowledgements, and that of a new client from its first packet to
-the record that it reads back, is at most three times that of a run without."""
+failed request; the longest time between acknowledgements and between records read, and that of a new client from
+its first packet to the record that it reads back, is at most three times that of a run without
+(lib/data_path.py)."""
 import os
 import signal
-import subprocess
 import time
 
-from lib import oracle
-from lib.broker import TOP, Broker, pick
+from lib import data_path
+from lib.broker import Broker, pick
 
-RATIO = 3.0
-FLOOR_S = 0.05  # below this a gap is the scheduler's, not the broker's
-# Of a new client, which starts threads and connections. Three of these are less than one wait for control.
-NEW_FLOOR_S = 0.3
 TRIES = 3
-NEWCOMER = os.path.join(TOP, "tests/faults/newcomer.py")
-
-
-def newcomers(broker, listener, seconds):
-    """New clients, one after the other: each connects, produces and reads its record."""
-    command = broker.inside(listener) + ["/usr/bin/python3", "-B", NEWCOMER,
-                                         broker.address(listener), "calm", str(seconds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def measure(broker, topic, seconds, disturb):
-    load = oracle.Load(broker, topic, ["LOCAL", "NIC"], rate=500)
-    try:
-        load.wait_running()
-        clients = [newcomers(broker, name, seconds) for name in ("LOCAL", "NIC")]
-        disturb(seconds)
-        longest = 0.0
-        for client in clients:
-            out, _ = client.communicate(timeout=seconds + 60)
-            assert client.returncode == 0, out
-            longest = max(longest, float(out))
-        reports = load.stop()
-    finally:
-        load.end()
-    oracle.check(broker, topic, reports)
-    return max(report["gap_max_s"] for report in reports), longest
 
 
 def main():
@@ -66,18 +36,14 @@ def main():
 
         for name, disturb in (("kill", kill), ("freeze", freeze)):
             for number in range(TRIES):
-                topics = [f"{name}-{kind}-{number}" for kind in ("calm", "disturbed")]
-                for topic in topics:
-                    broker.millrace("topic", "create", topic, "-p", "2")
-                calm, calm_new = measure(broker, topics[0], stop_s, nothing)
-                gap, gap_new = measure(broker, topics[1], stop_s, disturb)
-                print(f"{name}: longest gap {gap * 1e3:.0f} ms, without {calm * 1e3:.0f} ms; slowest new "
-                      f"client {gap_new * 1e3:.0f} ms, without {calm_new * 1e3:.0f} ms")
-                if gap <= RATIO * max(calm, FLOOR_S) and \
-                        gap_new <= RATIO * max(calm_new, NEW_FLOOR_S):
+                calm, disturbed = (
+                    data_path.measure(broker, f"{name}-{kind}-{number}", "calm", ("LOCAL", "NIC"), stop_s, what)
+                    for kind, what in (("calm", nothing), ("disturbed", disturb)))
+                print(f"{name}: {data_path.told(disturbed)}; without {data_path.told(calm)}")
+                if max(data_path.ratios(disturbed, calm)) <= data_path.RATIO:
                     break
             else:
-                raise AssertionError(f"{name}: a gap stayed above {RATIO} times the calm one")
+                raise AssertionError(f"{name}: a gap stayed above {data_path.RATIO} times the calm one")
     print(f"no request failed while control was killed and frozen for {stop_s} s")
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A member of a group under faults: kill_groups_member.py ADDRESS TOPIC GROUP LOG
+"""A member of a group under faults: group_oracle_member.py ADDRESS TOPIC GROUP LOG PROTOCOL
 
 Reads and commits until SIGTERM; LOG gets a line "read VALUE" for each record, and "PARTITION OFFSET" for each
-commit that was acknowledged, at once."""
+commit that was acknowledged, at once. PROTOCOL is classic or consumer (KIP-848)."""
 import signal
 import sys
 
@@ -12,11 +12,15 @@ import confluent_kafka
 stopping = []
 
 
-def main(address, topic, group, path):
+def main(address, topic, group, path, protocol):
     signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
-    consumer = confluent_kafka.Consumer({
-        "bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest",
-        "enable.auto.commit": False, "session.timeout.ms": 10000, "reconnect.backoff.max.ms": 500})
+    settings = {"bootstrap.servers": address, "group.id": group, "auto.offset.reset": "earliest",
+                "enable.auto.commit": False, "reconnect.backoff.max.ms": 500, "log_level": 0}
+    if protocol == "consumer":
+        settings["group.protocol"] = protocol
+    else:
+        settings["session.timeout.ms"] = 10000
+    consumer = confluent_kafka.Consumer(settings)
     consumer.subscribe([topic])
     with open(path, "a", encoding="ascii") as log:
         while not stopping:
