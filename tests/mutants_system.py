@@ -95,6 +95,8 @@ TABLE = (
     ("group-unloaded", "tests/faults/kill_coordinator.py"),
     ("group-txn-marker-unread", "tests/faults/kill_coordinator.py"),
     ("control-lose-config", "tests/faults/kill_coordinator.py"),
+    ("core-waits-control", "tests/perf/group_storm.py"),
+    ("core-waits-control", "tests/faults/kill_coordinator.py"),
     ("log-duplicates-kept", "tests/faults/freeze_data.py"),
     ("base-no-memory-aborts", "tests/faults/memory.py start"),
     ("control-uncommitted", "tests/faults/memory.py oom"),

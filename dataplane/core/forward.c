@@ -625,6 +625,12 @@ uint32_t mill_forward_run(struct mill_core *core)
         mill_ring_publish(&core->frames_out);
         mill_ring_publish(&core->events);
         mill_bell_ring(&core->control_bell);
+#ifdef MILL_MUTANT_CORE_WAITS_CONTROL
+        for (uint64_t until_ns = mill_now_read().mono_ns + MILL_NS_PER_S;
+             core->frames_out.mine != atomic_load(&core->frames_out.shared->head) &&
+             mill_now_read().mono_ns < until_ns;) {
+        }
+#endif
     }
     return work;
 }
