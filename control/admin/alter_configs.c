@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* IncrementalAlterConfigs 0-1 and AlterConfigs 0-2 for topics and for the broker: what a topic,
- * this broker or all brokers (the empty name) will have is put together here, checked and committed
- * by the controller. AlterConfigs gives the whole set; incremental operations start from what is
- * there. Each resource is answered for itself. ref: KIP-339, KIP-226 */
+/* IncrementalAlterConfigs 0-1 and AlterConfigs 0-2 for topics, groups and for the broker: what a
+ * topic, a group, this broker or all brokers (the empty name) will have is put together here,
+ * checked and committed by the controller. AlterConfigs gives the whole set; incremental operations
+ * start from what is there. Each resource is answered for itself. ref: KIP-339, KIP-226 */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +12,8 @@
 enum {
     RESOURCE_TOPIC = 2,
     RESOURCE_BROKER = 4,
+    RESOURCE_GROUP = 32,
+    GROUPS_MAX = 64,                  /* of one request: each is a commit */
     CONFIGS_MAX = 4 * MILL_KEY_COUNT, /* of one resource */
 };
 
@@ -37,7 +39,8 @@ struct resource {
     uint32_t changes_count;
     int16_t name_error; /* enum mill_kerr of a topic's name; told when the operations are right */
     const char *name_fault;
-    enum mill_settings_level level; /* of a broker's settings; LEVELS: a topic's */
+    enum mill_settings_level level; /* of a broker's settings; LEVELS: a topic's, or a group's */
+    const char *group_id;           /* NULL: it is no group */
     struct mill_alter alter;        /* of a broker's, too, until it is given on */
 };
 
@@ -125,11 +128,16 @@ static void list_add(char *list, const char *from, const char *other, bool in_ot
 
 static const char *kind_of(const struct resource *resource)
 {
-    return resource->level == MILL_SETTINGS_LEVELS ? "topic" : "broker";
+    return resource->group_id                        ? "group"
+           : resource->level == MILL_SETTINGS_LEVELS ? "topic"
+                                                     : "broker";
 }
 
 static enum mill_key key_of(const struct resource *resource, const char *name)
 {
+    if (resource->group_id) {
+        return MILL_KEY_COUNT; /* none of them is a list */
+    }
     return mill_key_find(
         resource->level == MILL_SETTINGS_LEVELS ? MILL_SCOPE_TOPIC : MILL_SCOPE_BROKER, name);
 }
@@ -202,12 +210,31 @@ static void broker_set(const struct altering *altering, const struct resource *r
     }
 }
 
-/* Puts together what the topic or broker will have. */
+/* The same of a group. */
+static void group_set(const struct altering *altering, const struct resource *resource,
+                      struct mill_alter *alter)
+{
+    const struct mill_group_settings *now =
+        mill_group_settings_find(altering->controller, resource->group_id);
+    for (uint32_t key = 0; now && key < MILL_GROUP_KEY_COUNT; key++) {
+        if (now->set[key]) {
+            alter->configs[alter->configs_count++] = (struct mill_meta_config){
+                .name = mill_group_key_info((enum mill_group_key)key)->name,
+                .value =
+                    mill_pool_text(&altering->request->pool, "%lld", (long long)now->values[key])};
+        }
+    }
+}
+
+/* Puts together what the topic, group or broker will have. */
 static void set_make(const struct altering *altering, struct resource *resource, bool incremental)
 {
     struct mill_alter *alter = &resource->alter;
     bool topic = resource->level == MILL_SETTINGS_LEVELS;
-    uint32_t own = topic ? (alter->topic ? alter->topic->configs_count : 0) : MILL_KEY_COUNT;
+    uint32_t own = resource->group_id ? MILL_GROUP_KEY_COUNT
+                   : !topic           ? MILL_KEY_COUNT
+                   : alter->topic     ? alter->topic->configs_count
+                                      : 0;
     uint32_t kept = incremental ? own : 0;
     alter->configs =
         mill_pool_take(&altering->request->pool,
@@ -216,10 +243,12 @@ static void set_make(const struct altering *altering, struct resource *resource,
         refuse(resource, MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
         return;
     }
-    for (uint32_t i = 0; topic && i < kept; i++) {
+    for (uint32_t i = 0; alter->topic && i < kept; i++) {
         alter->configs[alter->configs_count++] = alter->topic->configs[i];
     }
-    if (!topic && incremental) {
+    if (resource->group_id && incremental) {
+        group_set(altering, resource, alter);
+    } else if (!topic && incremental) {
         broker_set(altering, resource, alter);
     }
     for (uint32_t i = 0; i < resource->changes_count; i++) {
@@ -263,15 +292,32 @@ static void find_resource(const struct altering *altering, struct resource *reso
         refuse(resource, MILL_KERR_INVALID_REQUEST, "a resource without name");
     } else if (resource->type == RESOURCE_TOPIC) {
         find_topic(altering, resource, name, length);
+    } else if (resource->type == RESOURCE_GROUP) {
+        resource->group_id = name;
+        if (length == 0) {
+            refuse(resource, MILL_KERR_INVALID_REQUEST, "Default group resources are not allowed.");
+        }
     } else if (resource->type != RESOURCE_BROKER) {
         refuse(resource, MILL_KERR_INVALID_REQUEST,
-               "only settings of topics (2) and brokers (4) can be altered");
+               "only settings of topics (2), brokers (4) and groups (32) can be altered");
     } else if (length > 0 && !mill_admin_is_broker(altering->controller, name)) {
         refuse(resource, MILL_KERR_INVALID_REQUEST,
                mill_pool_text(&altering->request->pool, "this is broker %d, not %s",
                               altering->controller->node_id, name));
     } else {
         resource->level = length > 0 ? MILL_SETTINGS_BROKER : MILL_SETTINGS_CLUSTER;
+    }
+}
+
+/* More groups than one request may alter. */
+static void refuse_groups(const struct altering *altering)
+{
+    uint32_t count = 0;
+    for (int32_t i = 0; i < altering->count; i++) {
+        struct resource *resource = &altering->resources[i];
+        if (resource->group_id && ++count > GROUPS_MAX) {
+            refuse(resource, MILL_KERR_INVALID_REQUEST, "too many groups in one request");
+        }
     }
 }
 
@@ -357,6 +403,24 @@ static void alter_broker(const struct altering *altering, struct resource *resou
     resource->alter.message = item.message;
 }
 
+static void alter_group(const struct altering *altering, struct resource *resource,
+                        bool validate_only)
+{
+    struct mill_alter_group item = {.group_id = resource->group_id,
+                                    .configs = resource->alter.configs,
+                                    .configs_count = resource->alter.configs_count};
+    for (uint32_t i = 0; i < item.configs_count; i++) {
+        if (!item.configs[i].value) {
+            refuse(resource, MILL_KERR_UNKNOWN_SERVER_ERROR, "out of memory");
+            return;
+        }
+    }
+    mill_controller_alter_group(altering->controller, &item, validate_only,
+                                &altering->request->pool);
+    resource->alter.error = item.error;
+    resource->alter.message = item.message;
+}
+
 /* Alters everything that is not refused: all topics in one commit, and each broker level. ret:
  * false out of memory. */
 static bool alter_all(const struct altering *altering, bool incremental, bool validate_only)
@@ -373,6 +437,7 @@ static bool alter_all(const struct altering *altering, bool incremental, bool va
     for (int32_t i = 0; i < altering->count; i++) {
         find_resource(altering, &altering->resources[i]);
     }
+    refuse_groups(altering);
     for (int32_t i = 0; i < altering->count; i++) {
         struct resource *resource = &altering->resources[i];
         if (resource->alter.error == 0) {
@@ -381,7 +446,11 @@ static bool alter_all(const struct altering *altering, bool incremental, bool va
         if (resource->name_error != 0) {
             refuse(resource, resource->name_error, resource->name_fault);
         }
-        if (resource->level == MILL_SETTINGS_LEVELS) {
+        if (resource->group_id) {
+            if (resource->alter.error == 0) {
+                alter_group(altering, resource, validate_only);
+            }
+        } else if (resource->level == MILL_SETTINGS_LEVELS) {
             alters[count++] = &resource->alter;
         } else if (resource->alter.error == 0) {
             alter_broker(altering, resource, validate_only);

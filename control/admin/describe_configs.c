@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DescribeConfigs 1-4: every key of a topic or of the broker from the configuration's table, with
- * its source and where else it could come from. Values of passwords are never told. */
+/* DescribeConfigs 1-4: every key of a topic, of a group or of the broker, with its source and where
+ * else it could come from. Values of passwords are never told. */
 #include <string.h>
 
 #include "control/admin/request.h"
@@ -9,7 +9,7 @@
 enum {
     RESOURCE_TOPIC = 2,
     RESOURCE_BROKER = 4,
-    RESOURCE_BROKER_LOGGER = 8, /* the others are known, and not described */
+    RESOURCE_BROKER_LOGGER = 8, /* these two are known, and not described */
     RESOURCE_CLIENT_METRICS = 16,
     RESOURCE_GROUP = 32,
     SOURCE_TOPIC = 1,
@@ -17,6 +17,7 @@ enum {
     SOURCE_CLUSTER = 3, /* altered for all brokers */
     SOURCE_STATIC = 4,
     SOURCE_DEFAULT = 5,
+    SOURCE_GROUP = 8,
     SYNONYMS_MAX = 5 + 2 * MILL_CONFIG_SYNONYMS_MAX,
 };
 
@@ -30,9 +31,10 @@ struct resource {
     struct mill_describe_configs_request_resources in;
     int16_t error;
     const char *message;
-    const struct mill_topic *topic; /* NULL: the broker, or all brokers */
+    const struct mill_topic *topic; /* NULL: the broker, all brokers, or a group */
+    const char *group_id;           /* NULL: it is none */
     bool all_brokers;
-    uint16_t *keys; /* enum mill_key of those to be listed */
+    uint16_t *keys; /* enum mill_key of those to be listed; of a group enum mill_group_key */
     int32_t keys_count;
 };
 
@@ -44,6 +46,8 @@ struct current {
 };
 
 struct answer {
+    const struct mill_controller *controller;
+    struct mill_pool *pool;
     const struct mill_config *config;
     const struct mill_settings *settings;
     struct resource *resources;
@@ -158,12 +162,51 @@ struct keys_context {
     const struct resource *resource;
 };
 
+/* A key of a group: its own value, else the broker's of that meaning, as it came to that. */
+static void get_group_key(const struct answer *answer, const struct resource *resource,
+                          enum mill_group_key key,
+                          struct mill_describe_configs_response_results_configs *to)
+{
+    struct current *current = answer->current;
+    const struct mill_group_key_info *info = mill_group_key_info(key);
+    const struct mill_group_settings *own =
+        mill_group_settings_find(answer->controller, resource->group_id);
+    bool set = own && own->set[key];
+    const char *text = set ? mill_pool_text(answer->pool, "%lld", (long long)own->values[key])
+                           : mill_settings_text(answer->settings, NULL, info->broker);
+    current->topic = NULL;
+    to->name = mill_wstr_of(info->name);
+    to->value = mill_wstr_of(text);
+    to->config_source =
+        set ? (int8_t)SOURCE_GROUP : mill_settings_source(answer->settings, NULL, info->broker);
+    to->config_type = wire_type(MILL_CONFIG_INT);
+    to->documentation =
+        mill_wstr_of(answer->documentation ? mill_key_info(info->broker)->help : NULL);
+    to->synonyms = (struct mill_warray){.count = 0};
+    if (answer->synonyms) {
+        find_synonyms(answer, info->broker);
+        if (set && current->synonyms_count < SYNONYMS_MAX) {
+            memmove(current->synonyms + 1, current->synonyms,
+                    (size_t)current->synonyms_count * sizeof(current->synonyms[0]));
+            current->synonyms[0] =
+                (struct synonym){.name = info->name, .value = text, .source = SOURCE_GROUP};
+            current->synonyms_count++;
+        }
+        to->synonyms = (struct mill_warray){
+            .count = current->synonyms_count, .get = get_synonym, .context = answer};
+    }
+}
+
 static void get_key(const void *context, int32_t index, void *element)
 {
     const struct keys_context *keys = context;
     const struct answer *answer = keys->answer;
     const struct resource *resource = keys->resource;
     struct mill_describe_configs_response_results_configs *to = element;
+    if (resource->group_id) {
+        get_group_key(answer, resource, (enum mill_group_key)resource->keys[index], to);
+        return;
+    }
     enum mill_key key = (enum mill_key)resource->keys[index];
     const struct mill_key_info *info = mill_key_info(key);
     answer->current->topic = resource->topic;
@@ -262,8 +305,38 @@ static bool find_resource(struct mill_controller *controller, struct mill_admin_
         }
         return true;
     }
-    refuse(resource, MILL_KERR_INVALID_REQUEST, "only topics (2) and brokers (4) are described");
+    if (resource->in.resource_type == RESOURCE_GROUP) {
+        if (length == 0) {
+            refuse(resource, MILL_KERR_INVALID_REQUEST, "Group name must not be empty");
+        }
+        resource->group_id = name;
+        return length > 0;
+    }
+    refuse(resource, MILL_KERR_INVALID_REQUEST,
+           "only topics (2), brokers (4) and groups (32) are described");
     return false;
+}
+
+/* The same of a group. */
+static bool find_group_keys(struct mill_admin_request *request, struct resource *resource)
+{
+    bool wanted[MILL_GROUP_KEY_COUNT] = {false};
+    struct mill_warray names = resource->in.configuration_keys;
+    struct mill_wstr name;
+    resource->keys = mill_pool_take(&request->pool, MILL_GROUP_KEY_COUNT * sizeof(*resource->keys));
+    while (names.count > 0 && mill_warray_next_str(&names, request->header.flexible, &name)) {
+        char text[64];
+        if (mill_wstr_copy(&name, text, sizeof(text)) >= 0 &&
+            mill_group_key_find(text) < MILL_GROUP_KEY_COUNT) {
+            wanted[mill_group_key_find(text)] = true;
+        }
+    }
+    for (uint16_t key = 0; resource->keys && key < MILL_GROUP_KEY_COUNT; key++) {
+        if (resource->in.configuration_keys.count <= 0 || wanted[key]) {
+            resource->keys[resource->keys_count++] = key;
+        }
+    }
+    return resource->keys != NULL;
 }
 
 /* Which keys to list: all of the scope when none is named, or those asked for; unknown ones are
@@ -271,6 +344,9 @@ static bool find_resource(struct mill_controller *controller, struct mill_admin_
 static bool find_keys(const struct mill_controller *controller, struct mill_admin_request *request,
                       struct resource *resource)
 {
+    if (resource->group_id) {
+        return find_group_keys(request, resource);
+    }
     enum mill_config_scope scope = resource->topic ? MILL_SCOPE_TOPIC : MILL_SCOPE_BROKER;
     resource->keys = mill_pool_take(&request->pool, MILL_KEY_COUNT * sizeof(*resource->keys));
     if (!resource->keys) {
@@ -321,8 +397,11 @@ void mill_describe_configs(struct mill_controller *controller, struct mill_admin
     struct mill_describe_configs_request in;
     struct mill_describe_configs_response out;
     struct current current = {0};
-    struct answer answer = {
-        .config = controller->config, .settings = &controller->settings, .current = &current};
+    struct answer answer = {.controller = controller,
+                            .pool = &request->pool,
+                            .config = controller->config,
+                            .settings = &controller->settings,
+                            .current = &current};
     int16_t version = request->header.api_version;
     if (mill_describe_configs_request_decode(at, version, &in) < 0 ||
         in.resources.count > MILL_ADMIN_ELEMENTS_MAX) {

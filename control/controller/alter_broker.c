@@ -25,6 +25,9 @@ static int load_one(void *context, int32_t node_id, const struct mill_meta_confi
     struct mill_controller *controller = context;
     struct mill_report report = {0};
     enum mill_key key = mill_key_find(MILL_SCOPE_BROKER, config->name);
+    if (node_id == MILL_GROUP_SETTINGS_NODE) {
+        return mill_group_settings_load(controller, config);
+    }
     if (node_id != NODE_ALL && node_id != controller->node_id) {
         return 0;
     }

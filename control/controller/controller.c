@@ -58,6 +58,7 @@ int mill_controller_open(struct mill_controller *controller, const struct mill_c
 void mill_controller_close(struct mill_controller *controller)
 {
     mill_settings_clear(&controller->settings);
+    mill_group_settings_clear(&controller->group_settings);
     mill_topics_clear(&controller->topics);
     mill_quota_clear(&controller->quotas);
     mill_map_writer_close(controller->writer);

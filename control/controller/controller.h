@@ -8,6 +8,7 @@
 
 #include "base/counter_lists.h"
 #include "config/config.h"
+#include "control/controller/group_settings.h"
 #include "control/controller/quotas.h"
 #include "control/controller/topics.h"
 #include "control/pool.h"
@@ -45,6 +46,7 @@ struct mill_settings {
 struct mill_controller {
     const struct mill_config *config;
     struct mill_settings settings;
+    struct mill_group_settings_table group_settings;
     struct mill_meta meta;
     struct mill_map *map;
     struct mill_map_writer *writer;

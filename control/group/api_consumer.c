@@ -96,7 +96,8 @@ static void beat_answer(struct mill_groups *groups, struct mill_admin_request *r
     if (plan->error == MILL_KERR_NONE) {
         out.member_id = mill_wstr_of(plan->member_id);
         out.member_epoch = plan->epoch;
-        out.heartbeat_interval_ms = (int32_t)groups->consumer.heartbeat_ms;
+        out.heartbeat_interval_ms =
+            (int32_t)mill_consumer_times(&groups->consumer, group).heartbeat_ms;
         member = plan->assignment ? mill_consumer_find(group, plan->member_id) : NULL;
     }
     if (member) {

@@ -278,10 +278,24 @@ static uint64_t ms_later(const struct mill_group_env *env, int64_t ms)
     return env->now_ns + (uint64_t)MILL_MAX(ms, (int64_t)0) * MILL_NS_PER_MS;
 }
 
-void mill_consumer_renew(const struct mill_consumer_env *env, struct mill_consumer *member)
+struct mill_consumer_times mill_consumer_times(const struct mill_consumer_env *env,
+                                               const struct mill_group *group)
 {
-    member->expires_ns = ms_later(env->group, member->classic ? member->classic_session_ms
-                                                              : env->session_timeout_ms);
+    struct mill_consumer_times times = env->times;
+#ifndef MILL_MUTANT_GROUP_SETTING_IGNORED
+    if (env->own_times) {
+        env->own_times(env->own_context, group->id, &times);
+    }
+#endif
+    return times;
+}
+
+void mill_consumer_renew(const struct mill_consumer_env *env, const struct mill_group *group,
+                         struct mill_consumer *member)
+{
+    member->expires_ns =
+        ms_later(env->group, member->classic ? member->classic_session_ms
+                                             : mill_consumer_times(env, group).session_timeout_ms);
 }
 
 void mill_consumer_timer(struct mill_consumer_env *env, struct mill_group *group)
@@ -308,7 +322,7 @@ void mill_consumer_resume(struct mill_consumer_env *env, struct mill_group *grou
             member_free(env->group, member);
             continue;
         }
-        mill_consumer_renew(env, member);
+        mill_consumer_renew(env, group, member);
         if (member->state == MILL_CONSUMER_UNREVOKED && !member->classic) {
             member->revoke_due_ns = ms_later(env->group, member->rebalance_timeout_ms);
         }
@@ -352,7 +366,7 @@ static struct mill_consumer *member_make(struct mill_consumer_env *env, struct m
     member->id = mill_text_copy(id);
     member->client_id = mill_text_copy("");
     member->client_host = mill_text_copy("");
-    mill_consumer_renew(env, member);
+    mill_consumer_renew(env, group, member);
     member->revoke_due_ns = MILL_NEVER;
     member->join_due_ns = MILL_NEVER;
     member->sync_due_ns = MILL_NEVER;
@@ -483,7 +497,7 @@ static bool apply_member(struct mill_consumer_env *env, struct mill_group *group
                     : member_move(env, member, told);
     env->group->bytes += member_bytes(member);
     if (who && good) {
-        mill_consumer_renew(env, member);
+        mill_consumer_renew(env, group, member);
     }
     return good;
 }
@@ -555,6 +569,7 @@ bool mill_consumer_apply(struct mill_consumer_env *env, struct mill_group *group
         consumers = record->tombstone ? group->consumers : consumers_of(group);
         if (consumers) {
             consumers->assignment_epoch = record->tombstone ? 0 : record->epoch;
+            consumers->assigned_ms = record->tombstone ? 0 : record->assigned_ms;
         }
         return consumers || record->tombstone;
     case MILL_CONSUMER_RECORD_TOPICS:

@@ -96,6 +96,7 @@ struct mill_consumer_group {
     uint32_t count;
     struct mill_consumer_regex *regexes;
     int32_t assignment_epoch;
+    int64_t assigned_ms;   /* wall clock of the last assignment; 0 not known */
     int64_t hash;          /* of all topics subscribed to, as they were at its epoch */
     uint64_t topics_seen;  /* version of the topics that it was compared with */
     uint32_t removals_max; /* of one batch, as the log took them; 0: not known yet */
@@ -113,12 +114,21 @@ struct mill_consumer_topics {
     void (*each)(void *context, void (*visit)(void *visitor, const char *name), void *visitor);
 };
 
+/* What a group may have of its own. */
+struct mill_consumer_times {
+    int64_t session_timeout_ms;     /* group.consumer.session.timeout.ms */
+    int64_t heartbeat_ms;           /* group.consumer.heartbeat.interval.ms */
+    int64_t assignment_interval_ms; /* group.consumer.assignment.interval.ms */
+};
+
 /* What all groups of the protocol share. */
 struct mill_consumer_env {
     struct mill_group_env *group; /* time, memory, timer */
     struct mill_consumer_topics topics;
-    int64_t session_timeout_ms;   /* group.consumer.session.timeout.ms */
-    int64_t heartbeat_ms;         /* group.consumer.heartbeat.interval.ms */
+    struct mill_consumer_times times; /* of groups without their own */
+    /* Takes those over that the group has of its own; NULL none has. */
+    void (*own_times)(void *context, const char *group_id, struct mill_consumer_times *ret);
+    void *own_context;
     int64_t size_max;             /* group.consumer.max.size */
     bool upgrades;                /* group.consumer.migration.policy: classic groups become these */
     bool downgrades;              /* and are turned back */
@@ -212,8 +222,12 @@ bool mill_consumer_apply(struct mill_consumer_env *env, struct mill_group *group
                          const struct mill_consumer_record *record);
 /* Loaded: forgets members of whom nothing but an assignment is known; time-outs begin now. */
 void mill_consumer_resume(struct mill_consumer_env *env, struct mill_group *group);
+/* What holds for the group now. */
+struct mill_consumer_times mill_consumer_times(const struct mill_consumer_env *env,
+                                               const struct mill_group *group);
 /* Something came from the member: silence is counted from now on. */
-void mill_consumer_renew(const struct mill_consumer_env *env, struct mill_consumer *member);
+void mill_consumer_renew(const struct mill_consumer_env *env, const struct mill_group *group,
+                         struct mill_consumer *member);
 /* Tells the timer when the next member is due. */
 void mill_consumer_timer(struct mill_consumer_env *env, struct mill_group *group);
 /* Frees what the group has of this protocol; NULL is fine. */

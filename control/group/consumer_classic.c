@@ -96,7 +96,7 @@ void mill_consumer_joined(struct mill_consumer_env *env, struct mill_group *grou
     if (member) {
         member->join_due_ns = MILL_NEVER;
         member->sync_due_ns = ms_later(env, member->rebalance_timeout_ms);
-        mill_consumer_renew(env, member);
+        mill_consumer_renew(env, group, member);
         mill_consumer_timer(env, group);
     }
 }
@@ -166,7 +166,7 @@ int16_t mill_consumer_sync(struct mill_consumer_env *env, struct mill_group *gro
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
     member->sync_due_ns = MILL_NEVER;
-    mill_consumer_renew(env, member);
+    mill_consumer_renew(env, group, member);
     mill_consumer_timer(env, group);
     return MILL_KERR_NONE;
 }
@@ -192,7 +192,7 @@ int16_t mill_consumer_heartbeat(struct mill_consumer_env *env, struct mill_group
     if (error != MILL_KERR_NONE) {
         return error;
     }
-    mill_consumer_renew(env, member);
+    mill_consumer_renew(env, group, member);
     bool behind = member->epoch < group->generation;
     bool gives = member->state == MILL_CONSUMER_UNREVOKED;
     bool gets = member->state == MILL_CONSUMER_UNRELEASED && !waits_for_others(group, member);

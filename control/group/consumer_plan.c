@@ -477,6 +477,18 @@ static void classic_bury(struct mill_plan_work *work)
     }
 }
 
+/* Several that join one after the other are given their shares at once. */
+static bool assigns_now(const struct mill_plan_work *work)
+{
+    int64_t interval_ms = mill_consumer_times(work->env, work->group).assignment_interval_ms;
+    int64_t before_ms = work->consumers->assigned_ms;
+#ifdef MILL_MUTANT_CONSUMER_ASSIGNS_ALWAYS
+    return true;
+#endif
+    return before_ms == 0 || interval_ms == 0 ||
+           work->env->group->now_ms - before_ms >= interval_ms;
+}
+
 static void answer_make(struct mill_plan_work *work, const struct mill_consumer_beat *beat)
 {
     struct mill_consumer_plan *plan = work->plan;
@@ -520,7 +532,7 @@ static int16_t beat_go_on(struct mill_plan_work *work, struct mill_consumer_beat
     if (error != MILL_KERR_NONE) {
         return error;
     }
-    bool assigns = work->epoch > work->consumers->assignment_epoch;
+    bool assigns = work->epoch > work->consumers->assignment_epoch && assigns_now(work);
     if (assigns && !targets_make(work, replaced)) {
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
@@ -631,7 +643,7 @@ void mill_consumer_beat(struct mill_consumer_env *env, struct mill_group *group,
     plan_end(plan, error);
     struct mill_consumer *member = mill_consumer_find(group, beat->member_id);
     if (plan->error == MILL_KERR_NONE && member && beat->epoch >= 0) {
-        mill_consumer_renew(env, member);
+        mill_consumer_renew(env, group, member);
         mill_consumer_timer(env, group);
     }
     if (plan->error == MILL_KERR_NONE && plan->records_count == 0 && group->consumers) {

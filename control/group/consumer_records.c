@@ -409,7 +409,7 @@ static void read_value(struct mill_rec_reader *from, struct mill_consumer_record
         break;
     case MILL_CONSUMER_RECORD_TARGET_EPOCH:
         ret->epoch = mill_rec_i32(from);
-        mill_rec_tags(from);
+        ret->assigned_ms = get_tag_i64(from, TAG_TARGET_TIME, 0);
         break;
     case MILL_CONSUMER_RECORD_TARGET:
         get_parts(from, 0, &ret->member.target);

@@ -25,6 +25,7 @@ struct mill_consumer_record {
     const char *about; /* member id or regular expression; "" for those of the whole group */
     int32_t epoch;     /* of the group, or of the assignment */
     int64_t hash;
+    int64_t assigned_ms;         /* of the target's epoch; 0: of before Kafka 4.3 */
     struct mill_consumer member; /* what the type tells of it */
     struct mill_consumer_regex regex;
 };

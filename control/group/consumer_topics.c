@@ -45,6 +45,20 @@ uint64_t mill_consumers_topics_version(const struct mill_groups *groups)
     return 1 + counters->topics_created + counters->topics_deleted + counters->topics_grown;
 }
 
+static void own_times(void *context, const char *group_id, struct mill_consumer_times *ret)
+{
+    const struct mill_controller *controller = context;
+    if (mill_group_settings_find(controller, group_id)) {
+        *ret = (struct mill_consumer_times){
+            .session_timeout_ms =
+                mill_group_setting(controller, group_id, MILL_GROUP_KEY_SESSION_TIMEOUT),
+            .heartbeat_ms =
+                mill_group_setting(controller, group_id, MILL_GROUP_KEY_HEARTBEAT_INTERVAL),
+            .assignment_interval_ms =
+                mill_group_setting(controller, group_id, MILL_GROUP_KEY_ASSIGNMENT_INTERVAL)};
+    }
+}
+
 /* Which assignors the setting names, and the first of them. */
 static void assignors_set(struct mill_groups *groups)
 {
@@ -73,10 +87,14 @@ void mill_consumers_open(struct mill_groups *groups)
                    .by_name = topic_by_name,
                    .by_id = topic_by_id,
                    .each = topics_each},
-        .session_timeout_ms =
-            mill_config_int(groups->config, MILL_KEY_GROUP_CONSUMER_SESSION_TIMEOUT_MS),
-        .heartbeat_ms =
-            mill_config_int(groups->config, MILL_KEY_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS),
+        .times = {.session_timeout_ms =
+                      mill_config_int(groups->config, MILL_KEY_GROUP_CONSUMER_SESSION_TIMEOUT_MS),
+                  .heartbeat_ms = mill_config_int(groups->config,
+                                                  MILL_KEY_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS),
+                  .assignment_interval_ms = mill_config_int(
+                      groups->config, MILL_KEY_GROUP_CONSUMER_ASSIGNMENT_INTERVAL_MS)},
+        .own_times = own_times,
+        .own_context = groups->controller,
         .size_max = mill_config_int(groups->config, MILL_KEY_GROUP_CONSUMER_MAX_SIZE),
     };
     const char *policy = mill_config_text(groups->config, MILL_KEY_GROUP_CONSUMER_MIGRATION_POLICY);

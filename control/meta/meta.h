@@ -40,8 +40,8 @@ struct mill_meta_topic {
     uint32_t configs_count;
 };
 
-/* A setting of one broker, or of all of them (node_id -1). ret: 0, or an error that ends the load.
- */
+/* A setting of one broker, or of all of them (node_id -1); -2: of groups (group_settings.h). ret:
+ * 0, or an error that ends the load. */
 typedef int (*mill_meta_visit_setting)(void *context, int32_t node_id,
                                        const struct mill_meta_config *config);
 

@@ -192,6 +192,25 @@ def check_broker_configs(tools):
         assert "log.retention.ms=172800000" in got and "log.cleaner.backoff.ms=500" in got, got
 
 
+def check_group_configs(tools):
+    """Settings of a group, which need not exist, over a restart of control."""
+    entity = ("--entity-type", "groups", "--entity-name", "tools-group-configs")
+    tools.run("ConfigCommand", "--alter", *entity, "--add-config",
+              "consumer.session.timeout.ms=50000,consumer.heartbeat.interval.ms=7000")
+    tools.broker.wait_restart("control", tools.broker.kill("control"))
+    shown = tools.run("ConfigCommand", "--describe", *entity)
+    assert "consumer.session.timeout.ms=50000" in shown and "consumer.heartbeat.interval.ms=7000" in shown, shown
+    shown = tools.run("ConfigCommand", "--describe", "--all", *entity)
+    assert "DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000" in shown, shown
+    assert "DEFAULT_CONFIG:group.consumer.assignment.interval.ms=1000" in shown, shown
+    if FULL:
+        tools.run("ConfigCommand", "--alter", *entity, "--delete-config", "consumer.session.timeout.ms")
+        assert "consumer.session.timeout.ms" not in tools.run("ConfigCommand", "--describe", *entity)
+        got = tools.run("ConfigCommand", "--alter", *entity, "--add-config", "consumer.session.timeout.ms=1",
+                        fails=True)
+        assert "InvalidConfigurationException" in got, got
+
+
 # --- records --------------------------------------------------------------------------------------
 
 def check_console(tools):
@@ -504,6 +523,8 @@ def checks_of(times):
                                   check_topic_configs),
         "ConfigCommand, brokers": ("alter for one and as default of all, delete, describe --all with synonyms; what is "
                                    "read at the start only is refused", check_broker_configs),
+        "ConfigCommand, groups": ("alter, delete, describe, describe --all with synonyms, over a restart; values out of "
+                                  "the broker's bounds are refused", check_group_configs),
         "ConsoleProducer, ConsoleConsumer": ("keys, headers, codec, offsets, a group", check_console),
         "GetOffsetShell": ("earliest, latest, max-timestamp, a time; ranges of partitions",
                            lambda tools: check_offsets(tools, topic, times)),

@@ -103,6 +103,7 @@ static void config_make(struct world *world)
                           "group.initial.rebalance.delay.ms=0",
                           "group.min.session.timeout.ms=100",
                           "group.consumer.session.timeout.ms=1500",
+                          "group.consumer.assignment.interval.ms=20",
                           dirs,
                           segment};
     size_t at = (size_t)snprintf(dirs, sizeof(dirs), "log.dirs=");

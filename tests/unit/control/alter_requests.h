@@ -151,4 +151,69 @@ static inline const char *config_of(const struct fake *f, const char *name, cons
                              key);
 }
 
+/* What DescribeConfigs says of one key. */
+struct told {
+    bool there;
+    char value[64];
+    int8_t source;
+    bool read_only;
+    int8_t sources[8]; /* of the synonyms */
+    int32_t sources_count;
+};
+
+struct asked {
+    int8_t type;
+    const char *name;
+};
+
+static inline void get_asked(const void *context, int32_t index, void *element)
+{
+    const struct asked *one = context;
+    struct mill_describe_configs_request_resources *to = element;
+    MILL_UNUSED(index);
+    to->resource_type = one->type;
+    to->resource_name = mill_wstr_of(one->name);
+    to->configuration_keys = (struct mill_warray){.count = -1};
+}
+
+/* ret: how many keys were told in all. */
+static inline int32_t describe(struct fake *f, int8_t type, const char *name, const char *key,
+                               struct told *ret_told)
+{
+    struct mill_describe_configs_request in;
+    struct mill_describe_configs_response out;
+    struct mill_describe_configs_response_results result;
+    struct mill_describe_configs_response_results_configs config;
+    struct mill_describe_configs_response_results_configs_synonyms synonym;
+    const struct asked asked = {type, name};
+    const int16_t version = 4;
+    mill_describe_configs_request_defaults(&in);
+    in.resources = (struct mill_warray){.count = 1, .get = get_asked, .context = &asked};
+    in.include_synonyms = true;
+    struct mill_writer writer = fake_begin(f, MILL_API_KEY_DESCRIBE_CONFIGS, version);
+    assert_int_equal(mill_describe_configs_request_encode(&writer, version, &in), 0);
+    struct mill_cursor at = fake_call(f, &writer, MILL_API_KEY_DESCRIBE_CONFIGS, version);
+    assert_int_equal(mill_describe_configs_response_decode(&at, version, &out), 0);
+    assert_true(mill_describe_configs_response_results_next(&out.results, version, &result));
+    assert_int_equal(result.error_code, 0);
+    int32_t count = result.configs.count;
+    *ret_told = (struct told){0};
+    while (mill_describe_configs_response_results_configs_next(&result.configs, version, &config)) {
+        if (!mill_wstr_equal(&config.name, key, (uint32_t)strlen(key))) {
+            continue;
+        }
+        ret_told->there = true;
+        assert_true(config.value.length < 0 ||
+                    mill_wstr_copy(&config.value, ret_told->value, sizeof(ret_told->value)) >= 0);
+        ret_told->source = config.config_source;
+        ret_told->read_only = config.read_only;
+        while (mill_describe_configs_response_results_configs_synonyms_next(&config.synonyms,
+                                                                            version, &synonym)) {
+            assert_true(ret_told->sources_count < (int32_t)MILL_COUNT_OF(ret_told->sources));
+            ret_told->sources[ret_told->sources_count++] = synonym.source;
+        }
+    }
+    return count;
+}
+
 #endif

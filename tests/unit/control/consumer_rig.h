@@ -124,8 +124,7 @@ static inline void rig_open(struct rig *rig, uint64_t seed)
     static const struct mill_group_calls calls = {.random = rig_random, .timer = rig_timer};
     *rig = (struct rig){
         .shared = {.calls = &calls, .bytes_max = 16 << 20, .now_ns = MILL_NS_PER_S, .now_ms = 1000},
-        .env = {.session_timeout_ms = SESSION_MS,
-                .heartbeat_ms = BEAT_MS,
+        .env = {.times = {.session_timeout_ms = SESSION_MS, .heartbeat_ms = BEAT_MS},
                 .size_max = 1000,
                 .assignors = 3,
                 .preferred = MILL_ASSIGNOR_UNIFORM},

@@ -527,6 +527,67 @@ static void test_records_are_kafkas(void **state)
     mill_pool_clear(&pool);
 }
 
+/* Those who join soon after each other are given their shares at once. */
+static void test_assignments_keep_their_interval(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    static struct client a;
+    static struct client b;
+    a = (struct client){.id = "a", .topic = "logs"};
+    b = (struct client){.id = "b", .topic = "logs"};
+    rig_open(&rig, 1);
+    rig.env.times.assignment_interval_ms = 1000;
+    rig_topic(&rig, 0, "logs", 4);
+    rig_join(&rig, &a);
+    assert_int_equal(a.owned_count, 4); /* the first of all */
+    rig_pass(&rig, 999);
+    rig_join(&rig, &b);
+    assert_int_equal(rig.group->generation, 2);
+    assert_int_equal(rig.group->consumers->assignment_epoch, 1);
+    assert_int_equal(mill_consumer_group_state(rig.group), MILL_GROUP_ASSIGNING);
+    assert_int_equal(b.epoch, 1);
+    assert_int_equal(b.owned_count, 0);
+    rig_go_on(&rig, &a);
+    assert_int_equal(rig.group->consumers->assignment_epoch, 1);
+    rig_pass(&rig, 1);
+    rig_beat(&rig, &a, 1, false, true);
+    assert_int_equal(rig.group->consumers->assignment_epoch, 2);
+    assert_int_equal(a.owned_count, 2);
+    rig_close(&rig);
+}
+
+static void own_times(void *context, const char *group_id, struct mill_consumer_times *ret)
+{
+    assert_string_equal(group_id, "group");
+    ret->session_timeout_ms = *(const int64_t *)context;
+}
+
+/* What the group has of its own, as it is when a member speaks. */
+static void test_group_has_times_of_its_own(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    static struct client a;
+    int64_t session_ms = 2000;
+    a = (struct client){.id = "a", .topic = "logs"};
+    rig_open(&rig, 1);
+    rig.env.own_times = own_times;
+    rig.env.own_context = &session_ms;
+    rig_topic(&rig, 0, "logs", 4);
+    rig_join(&rig, &a);
+    rig_pass(&rig, 1999);
+    assert_int_equal(rig.group->consumers->count, 1);
+    rig_pass(&rig, 2);
+    assert_int_equal(rig.group->consumers->count, 0);
+    rig_join(&rig, &a);
+    session_ms = 4000;
+    rig_go_on(&rig, &a);
+    rig_pass(&rig, 3999);
+    assert_int_equal(rig.group->consumers->count, 1);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -546,6 +607,8 @@ int main(void)
         cmocka_unit_test(test_tombstone_leaves_a_classic_group),
         cmocka_unit_test(test_size_and_memory_are_bounded),
         cmocka_unit_test(test_records_are_kafkas),
+        cmocka_unit_test(test_assignments_keep_their_interval),
+        cmocka_unit_test(test_group_has_times_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
