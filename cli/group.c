@@ -7,6 +7,7 @@
 
 #include "cli/client.h"
 #include "cli/table.h"
+#include "cli/wire.h"
 
 static const char *const offset_columns[] = {"topic", "partition", "committed", "end",
                                              "lag",   "member",    "host",      NULL};
@@ -41,9 +42,29 @@ static json_t *listings_json(const rd_kafka_ListConsumerGroups_result_t *result,
     return rows;
 }
 
+/* What librdkafka cannot tell of the groups: their kinds, and states that it does not know. */
+static void add_kinds(rd_kafka_t *client, json_t *rows)
+{
+    json_t *known = wire_groups(client);
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        const json_t *group =
+            json_object_get(known, json_string_value(json_object_get(row, "name")));
+        json_t *state = json_object_get(group, "state");
+        json_t *type = json_object_get(group, "type");
+        if (json_is_string(state)) {
+            json_object_set(row, "state", state);
+        }
+        json_object_set_new(row, "type", type ? json_incref(type) : json_null());
+    }
+    json_decref(known);
+}
+
 int cli_group_list(const struct cli_call *call)
 {
-    static const char *const columns[] = {"name", "state", NULL};
+    static const char *const columns[] = {"name", "state", "type", NULL};
     bool json;
     int code;
     if (cli_wants_json(call, &json) < 0) {
@@ -59,6 +80,9 @@ int cli_group_list(const struct cli_call *call)
     code = event ? CLI_OK : CLI_FAILED;
     if (event) {
         json_t *rows = listings_json(rd_kafka_event_ListConsumerGroups_result(event), &code);
+        if (wire_may(call)) {
+            add_kinds(client, rows);
+        }
         if (json) {
             table_json(rows);
         } else {
@@ -180,18 +204,16 @@ static void add_uncommitted(rd_kafka_topic_partition_list_t *list, const json_t 
     }
 }
 
-static json_t *group_json(rd_kafka_t *client, const rd_kafka_ConsumerGroupDescription_t *group)
+/* Adds to a group what it has committed and where its members stand. ret: the group; NULL after
+ * cli_fail, and it is freed. */
+static json_t *add_offsets(rd_kafka_t *client, json_t *group)
 {
-    const char *name = rd_kafka_ConsumerGroupDescription_group_id(group);
-    rd_kafka_topic_partition_list_t *list = committed_of(client, name);
+    const json_t *members = json_object_get(group, "members");
+    rd_kafka_topic_partition_list_t *list =
+        committed_of(client, json_string_value(json_object_get(group, "name")));
     if (!list) {
+        json_decref(group);
         return NULL;
-    }
-    json_t *members = json_array();
-    size_t count = rd_kafka_ConsumerGroupDescription_member_count(group);
-    for (size_t i = 0; i < count; i++) {
-        json_array_append_new(members,
-                              member_json(rd_kafka_ConsumerGroupDescription_member(group, i)));
     }
     add_uncommitted(list, members);
     json_t *offsets = json_array();
@@ -199,11 +221,23 @@ static json_t *group_json(rd_kafka_t *client, const rd_kafka_ConsumerGroupDescri
         json_array_append_new(offsets, offset_json(client, &list->elems[i], members));
     }
     rd_kafka_topic_partition_list_destroy(list);
+    json_object_set_new(group, "offsets", offsets);
+    return group;
+}
+
+static json_t *group_json(const rd_kafka_ConsumerGroupDescription_t *group)
+{
+    json_t *members = json_array();
+    size_t count = rd_kafka_ConsumerGroupDescription_member_count(group);
+    for (size_t i = 0; i < count; i++) {
+        json_array_append_new(members,
+                              member_json(rd_kafka_ConsumerGroupDescription_member(group, i)));
+    }
     const char *assignor = rd_kafka_ConsumerGroupDescription_partition_assignor(group);
     return json_pack(
-        "{s:s, s:s, s:s, s:o, s:o}", "name", name, "state",
-        rd_kafka_consumer_group_state_name(rd_kafka_ConsumerGroupDescription_state(group)),
-        "assignor", assignor ? assignor : "", "members", members, "offsets", offsets);
+        "{s:s, s:s, s:s, s:s, s:o}", "name", rd_kafka_ConsumerGroupDescription_group_id(group),
+        "state", rd_kafka_consumer_group_state_name(rd_kafka_ConsumerGroupDescription_state(group)),
+        "type", "classic", "assignor", assignor ? assignor : "", "members", members);
 }
 
 static void group_print(const json_t *group)
@@ -255,14 +289,21 @@ int cli_group_describe(const struct cli_call *call)
     for (size_t i = 0; i < count; i++) {
         const char *name = rd_kafka_ConsumerGroupDescription_group_id(groups[i]);
         const rd_kafka_error_t *error = rd_kafka_ConsumerGroupDescription_error(groups[i]);
-        json_t *group = error ? NULL : group_json(client, groups[i]);
-        if (error) {
+        json_t *group = error ? NULL : group_json(groups[i]);
+        /* One of the consumer protocol is no group to DescribeGroups. */
+        json_t *other =
+            (error || is_missing(group)) && wire_may(call) ? wire_group(client, name) : NULL;
+        if (other) {
+            json_decref(group);
+            group = other;
+        }
+        if (!group) {
             code = fail_error(name, error);
-        } else if (!group) {
-            code = CLI_FAILED;
         } else if (is_missing(group)) {
             code = cli_fail(CLI_FAILED, "%s: there is no such group", name);
             json_decref(group);
+        } else if ((group = add_offsets(client, group)) == NULL) {
+            code = CLI_FAILED;
         } else {
             json_array_append_new(all, group);
         }

@@ -7,7 +7,8 @@ Method: three members of a group read a topic into which records go all the time
 started again with the other protocol, over and back, by Java's console consumer, by librdkafka, and by a group that
 has both. What all of them printed must be every record; records read twice are counted, since a member may read
 again what was read, but not committed, when it was given a partition, and bounded. Control is killed while members
-of both protocols are in the group. At each step ListGroups tells which protocol the group has. DumpLogSegments
+of both protocols are in the group. At each step `millrace group list` tells which protocol the group has, and `describe`
+which one each member has. DumpLogSegments
 decodes every record, classic members in groups of the new protocol included. By default the group of both clients
 with two members; in full all three, with three members each."""
 import collections
@@ -20,7 +21,6 @@ import threading
 import time
 
 from groups import JARS, LIMIT_S, NEWEST, dump, start
-from lib import wire
 from lib.broker import FULL, Broker, skip
 
 PARTITIONS = 6
@@ -84,26 +84,20 @@ class Member:
         return self.values
 
 
-def compact(payload, at):
-    """A short compact string, and where it ends."""
-    size = payload[at] - 1
-    return payload[at + 1:at + 1 + size].decode(), at + 1 + size
-
-
 def listed(broker):
-    """ListGroups 5: group -> (state, type)"""
-    with wire.Client(broker.address("LOCAL")) as client:
-        body = client.ask(16, 5, b"\0" + b"\1\1\0")  # the header's tags, no filters, no tags
-    at, groups = 1 + 4 + 2, {}
-    count, at = body[at] - 1, at + 1
-    for _ in range(count):
-        group, at = compact(body, at)
-        _, at = compact(body, at)
-        state, at = compact(body, at)
-        kind, at = compact(body, at)
-        groups[group] = (state, kind)
-        at += 1
-    return groups
+    """group -> (state, type)"""
+    rows = json.loads(broker.millrace("group", "list", "-o", "json"))
+    return {row["name"]: (row["state"], row["type"]) for row in rows}
+
+
+def check_described(broker, group, kind, types):
+    """millrace group describe: each member with its protocol, each partition with its member."""
+    said = json.loads(broker.millrace("group", "describe", group, "-o", "json"))[0]
+    assert (said["state"], said["type"]) == ("Stable", kind), said
+    assert sorted(member.get("type") or "classic" for member in said["members"]) == sorted(types), said["members"]
+    members = {member["member"] for member in said["members"]}
+    owners = [row["member"] for row in said["offsets"] if row["topic"] == group]
+    assert len(owners) == PARTITIONS and set(owners) == members, said["offsets"]
 
 
 def until_settled(broker, what, group, kind):
@@ -116,6 +110,10 @@ def until_settled(broker, what, group, kind):
             return
         assert time.monotonic() < end, f"{what}: {seen}"
         time.sleep(0.2)
+
+
+def protocol_before(protocol):
+    return "classic" if protocol == "consumer" else "consumer"
 
 
 def roll(broker, name, clients, kill):
@@ -136,6 +134,8 @@ def roll(broker, name, clients, kill):
             # With one member of the new protocol it is one of it.
             back = protocol == "classic" and index == MEMBERS - 1
             until_settled(broker, f"{name}: {protocol} member {index}", topic, "classic" if back else "consumer")
+            if index == 0:
+                check_described(broker, topic, "consumer", ["classic", "consumer", protocol_before(protocol)][:MEMBERS])
     sent = producer.stop()
     time.sleep(3)
     for member in members:
