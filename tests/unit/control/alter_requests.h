@@ -177,8 +177,8 @@ static inline void get_asked(const void *context, int32_t index, void *element)
 }
 
 /* ret: how many keys were told in all. */
-static inline int32_t describe(struct fake *f, int8_t type, const char *name, const char *key,
-                               struct told *ret_told)
+static inline int32_t describe_config(struct fake *f, int8_t type, const char *name,
+                                      const char *key, struct told *ret_told)
 {
     struct mill_describe_configs_request in;
     struct mill_describe_configs_response out;

@@ -31,18 +31,18 @@ static void test_group_settings_are_kept(void **state)
     struct told told;
     const char *const sets[] = {"group.consumer.heartbeat.interval.ms=6000"};
     fake_open(&f, sets, 1);
-    assert_int_equal(describe(&f, GROUP, "one", "consumer.session.timeout.ms", &told), 3);
+    assert_int_equal(describe_config(&f, GROUP, "one", "consumer.session.timeout.ms", &told), 3);
     assert_string_equal(told.value, "45000");
     assert_int_equal(told.source, SOURCE_DEFAULT);
     assert_false(told.read_only);
-    describe(&f, GROUP, "one", "consumer.heartbeat.interval.ms", &told);
+    describe_config(&f, GROUP, "one", "consumer.heartbeat.interval.ms", &told);
     assert_string_equal(told.value, "6000");
     assert_int_equal(told.source, SOURCE_FILE);
     assert_int_equal(alter_group(&f, "one", "consumer.session.timeout.ms", 0, "50000"), 0);
     assert_int_equal(alter_group(&f, "one", "consumer.heartbeat.interval.ms", 0, "7000"), 0);
     assert_int_equal(alter_group(&f, "two words", "consumer.assignment.interval.ms", 0, "0"), 0);
     for (int i = 0; i < 2; i++) { /* now, and after a restart */
-        describe(&f, GROUP, "one", "consumer.session.timeout.ms", &told);
+        describe_config(&f, GROUP, "one", "consumer.session.timeout.ms", &told);
         assert_string_equal(told.value, "50000");
         assert_int_equal(told.source, SOURCE_GROUP);
         assert_int_equal(told.sources_count, 2);
