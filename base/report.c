@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
+
 int mill_fail(struct mill_report *report, int code, const char *format, ...)
 {
 #ifdef MILL_MUTANT_BASE_NO_MEMORY_ABORTS

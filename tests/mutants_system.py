@@ -98,7 +98,6 @@ TABLE = (
     ("core-waits-control", "tests/perf/group_storm.py"),
     ("core-waits-control", "tests/faults/kill_coordinator.py"),
     ("log-duplicates-kept", "tests/faults/freeze_data.py"),
-    ("base-no-memory-aborts", "tests/faults/memory.py start"),
     ("control-uncommitted", "tests/faults/memory.py oom"),
     ("core-bad-frame-kept", "tests/faults/frames.py"),
     ("core-frame-memory", "tests/faults/frames.py"),

@@ -50,6 +50,7 @@ class Load:
             process.send_signal(signal.SIGTERM)
         for process, listener, partition, log in self.workers:
             code = process.wait(timeout=timeout)
+            assert os.path.exists(log + ".report"), f"producer {partition} through {listener} ended with {code}, no report"
             with open(log + ".report", encoding="utf-8") as file:
                 report = json.load(file)
             report.update(listener=listener, partition=partition, code=code)
