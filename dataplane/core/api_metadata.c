@@ -115,6 +115,12 @@ static bool topic_visible(const struct mill_map_topic *topic)
     return topic && !(topic->flags & MILL_TOPIC_DELETING);
 }
 
+/* An id decides, whatever name stands beside it. */
+static bool is_by_id(const struct mill_metadata_request_topics *named)
+{
+    return named->name.length < 0 || !mill_uuid_is_zero(&named->topic_id);
+}
+
 /* Looks a named topic up. ret: NULL when it is not there; *ret_error says why. */
 static const struct mill_map_topic *named_find(struct mill_core *core,
                                                const struct mill_metadata_request_topics *named,
@@ -122,7 +128,7 @@ static const struct mill_map_topic *named_find(struct mill_core *core,
 {
     const struct mill_map_topic *topic = NULL;
     ret_name[0] = '\0';
-    if (named->name.length < 0) {
+    if (is_by_id(named)) {
         topic = mill_map_topic_by_id(core->map, &named->topic_id);
         *ret_error = topic_visible(topic) ? MILL_KERR_NONE : MILL_KERR_UNKNOWN_TOPIC_ID;
         return topic_visible(topic) ? topic : NULL;
@@ -260,8 +266,12 @@ static void get_topic_named(const void *context, int32_t index, void *ret_elemen
         error = MILL_KERR_LEADER_NOT_AVAILABLE; /* control may still create it: ask again */
     }
     element->error_code = (int16_t)error;
-    element->topic_authorized_operations = operations_of(fill);
     element->name = named.name;
+    if (is_by_id(&named)) {
+        element->name = mill_wstr_of(NULL);
+    } else {
+        element->topic_authorized_operations = operations_of(fill);
+    }
     element->topic_id = named.topic_id;
     element->partitions = (struct mill_warray){.count = 0};
 }

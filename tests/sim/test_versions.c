@@ -337,6 +337,42 @@ static void test_metadata_by_id_comes_with_12(void **state)
     world_close(&world);
 }
 
+static void get_contradiction(const void *context, int32_t index, void *element)
+{
+    struct mill_metadata_request_topics *to = element;
+    MILL_UNUSED(index);
+    to->topic_id = ((const struct one *)context)->id;
+    to->name = mill_wstr_of(((const struct one *)context)->committed ? topic : "another");
+}
+
+/* An id decides, whatever name stands beside it; of one that is none there is no name to tell. */
+static void test_metadata_id_decides(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    world_open(&world, 1, 19);
+    world_topic(&world, topic, PARTITIONS, "flush.messages", "5");
+    world_connect(&world, &client, 0);
+    const struct one table[] = {{.id = topic_id(&world)}, {.id = {.b = {7}}, .committed = true}};
+    for (size_t i = 0; i < MILL_COUNT_OF(table); i++) {
+        struct mill_metadata_request in;
+        struct mill_metadata_response out;
+        struct mill_metadata_response_topics told;
+        mill_metadata_request_defaults(&in);
+        in.include_topic_authorized_operations = true;
+        in.topics = just(get_contradiction, &table[i]);
+        struct mill_cursor at = world_ask(&client, MILL_API_KEY_METADATA, 12, metadata_out, &in);
+        assert_int_equal(mill_metadata_response_decode(&at, 12, &out), 0);
+        assert_true(mill_metadata_response_topics_next(&out.topics, 12, &told));
+        assert_int_equal(told.error_code, i == 0 ? 0 : MILL_KERR_UNKNOWN_TOPIC_ID);
+        assert_int_equal(told.name.length, i == 0 ? (int32_t)strlen(topic) : -1);
+        assert_int_equal(told.topic_authorized_operations == INT32_MIN, i > 0);
+    }
+    world_disconnect(&client);
+    world_close(&world);
+}
+
 /* --- InitProducerId ----------------------------------------------------------------------------
  */
 
@@ -520,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_half_of_a_producer_is_refused),
         cmocka_unit_test(test_reassignment_tells_what_it_was_allowed),
         cmocka_unit_test(test_metadata_by_id_comes_with_12),
+        cmocka_unit_test(test_metadata_id_decides),
         cmocka_unit_test(test_special_offsets),
         cmocka_unit_test(test_another_cluster_is_told),
     };
