@@ -30,6 +30,7 @@ TEXTS = ("a", "b", "note")
 LOADING = (14, 15, 16)
 METADATA, JOIN_GROUP = 3, 11
 JOINS = (JOIN_GROUP, 68)  # and ConsumerGroupHeartbeat
+ID_REQUIRED = 79
 STAY = 10  # requests that a member is there for
 FOREVER = "9223372036854775807"
 SETTLE_S = 5
@@ -48,6 +49,7 @@ EXCLUDED = {27: "between brokers only; it would write markers into partitions"}
 IDS = ("throttle_time_ms", "host", "port", "cluster_id", "controller_id", "log_append_time_ms", "producer_id",
        "log_dir", "total_bytes", "usable_bytes", "size", "partition_size", "client_host", "error_message",
        "broker_epoch", "message", "batch_index_error_message", "documentation", "leader_epoch", "current_leader")
+EPOCHS = ("member_epoch", "group_epoch", "assignment_epoch")  # they count changes; only their order means something
 NAMES = ("topic_id", "name", "topic", "topic_name", "group_id", "partition_index", "partition", "index", "resource_name",
          "transactional_id", "member_id")
 SORTED_BY = ("name", "topic", "topic_id", "group_id", "partition_index", "partition", "partition_id", "index", "resource_name",
@@ -112,7 +114,12 @@ WANTED = (
     ("DescribeConfigs", "results.configs.names", "settings of brokers: what is not built is not told, ours are; Kafka "
      "keeps unknown ones and min.insync.replicas of all brokers", asks("resource_type", 4)),
     ("DescribeConfigs", "results.configs.synonyms", "a default that another key gives, as log.retention.hours, or that "
-     "only topics have, is told", lambda _, mine, theirs: theirs == [] and all(row["source"] == 5 for row in mine)),
+     "only topics have, is told", lambda _, mine, theirs: isinstance(theirs, list) and all(
+         row in mine for row in theirs) and all(row["source"] == 5 for row in mine if row not in theirs)),
+    ("DescribeTopicPartitions", "topics.*", "Kafka fails at a topic without a name", lambda request, mine, theirs:
+     theirs in (-1, -2147483648) and any(row["name"] == "" for row in request["topics"])),
+    ("ListOffsets", "topics.partitions.(offset|timestamp)", "the record with the greatest time is told as long as it is "
+     "there", lambda request, mine, theirs: mine == -1 and asks("timestamp", -3)(request)),
     ("DescribeConfigs", "results.configs.(config_source|synonyms)", "min.insync.replicas of all brokers, which Kafka "
      "sets itself", lambda _, mine, theirs: theirs == 3 or isinstance(theirs, list) and any(
          row["name"] == "min.insync.replicas" and row["source"] == 3 for row in theirs)),
@@ -237,7 +244,8 @@ class Maker:
         if api.key == METADATA and version >= 12 and values["topics"]:
             ids = self.chance.random() < 0.5  # all by their ids, or none: Kafka looks at no names beside ids
             for row in values["topics"]:
-                row["topic_id"] = row["topic_id"] if ids and row["topic_id"][1] else ("id", "absent" if ids else "")
+                if not ids:
+                    row["topic_id"], row["name"] = ("id", ""), row["name"] or "absent"
         return values
 
     def struct(self, of, version):
@@ -262,7 +270,7 @@ class Maker:
 
     def plain(self, name, kind, owner, nullable):
         if kind == "uuid":
-            return ("id", self.values.topic())
+            return ("id", self.values.topic() or "absent")  # Kafka fails at an id of zeros
         if kind == "records":
             return self.values.records()
         if kind == "blob":
@@ -331,15 +339,30 @@ class Side:
             return {key: self.plain(value, key) for key, value in tree.items() if key not in IDS}
         if isinstance(tree, list):
             rows = [self.plain(value, name) for value in tree]
+            rows = merged(rows) if name == "responses" else rows
             return sorted(rows, key=sort_key) if rows and isinstance(rows[0], dict) else rows
         if isinstance(tree, uuid.UUID):
             known = {number: topic for topic, number in self.ids.items()}
             return known.get(tree, "no id" if tree == NOTHING else "an id")
+        if name in EPOCHS and tree > 0:
+            return "an epoch"
         if name == "records" and tree:
             return batches(tree)
         if name in ("member_id", "leader") and tree and re.search(r"-[0-9a-f]{8}-", str(tree)):
             return "a member"
         return tree
+
+
+def merged(rows):
+    """Of Fetch: a topic once. Kafka tells what cannot be read in an entry of its own."""
+    topics = {}
+    for row in rows:
+        name = str(row.get("topic_id", row.get("topic")))
+        if name in topics and "partitions" in row:
+            topics[name]["partitions"] = sorted(topics[name]["partitions"] + row["partitions"], key=sort_key)
+        else:
+            topics[name if "partitions" in row else len(topics)] = row
+    return list(topics.values())
 
 
 def sort_key(row):
@@ -476,6 +499,8 @@ class Members:
         self.present = {}  # group -> number of the request after which they leave, and how: key, ids by side
 
     def note(self, number, key, values, told):
+        if key == JOIN_GROUP and all(answer.get("error_code") == ID_REQUIRED for answer in told):
+            self.leave(values["group_id"], key, [answer["member_id"] for answer in told])  # others would wait for it
         if key in JOINS and all(answer.get("error_code") == 0 and answer.get("member_id") for answer in told):
             self.present[values["group_id"]] = (number + STAY, key, [answer["member_id"] for answer in told])
 
