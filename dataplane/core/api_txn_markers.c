@@ -4,6 +4,10 @@
  */
 #include "dataplane/core/core_types.h"
 
+enum {
+    BUMPED_VERSION = 2, /* of transactions: each end has a new epoch (KIP-1228) */
+};
+
 static uint32_t partitions_count(const struct mill_write_txn_markers_request *message,
                                  int16_t version)
 {
@@ -35,6 +39,7 @@ static void op_begin(struct mill_core *core, struct mill_request *request, uint3
                    .coordinator_epoch = marker->coordinator_epoch},
         .producer_id = marker->producer_id,
         .producer_epoch = marker->producer_epoch,
+        .bumped = marker->transaction_version >= BUMPED_VERSION,
     };
     op->error = (int16_t)mill_locate(core, name, partition, op, &topic);
     if (op->error == MILL_KERR_NONE && (marker->producer_id < 0 || marker->producer_epoch < 0)) {

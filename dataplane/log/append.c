@@ -10,6 +10,10 @@
 
 #include "base/crc32c.h"
 
+enum {
+    ABORTABLE_VERSION = 11, /* of Produce: knows TRANSACTION_ABORTABLE (KIP-890) */
+};
+
 void mill_log_append_refuse(struct mill_partition *partition, const struct log_check *check,
                             struct mill_append_result *result)
 {
@@ -96,7 +100,8 @@ static bool sequence_accepts(struct mill_partition *partition, const struct mill
         check->message = "a newer epoch of this producer has written";
         break;
     case LOG_SEQUENCE_NO_TRANSACTION:
-        check->error = MILL_KERR_INVALID_TXN_STATE;
+        check->error = append->api_version >= ABORTABLE_VERSION ? MILL_KERR_TRANSACTION_ABORTABLE
+                                                                : MILL_KERR_INVALID_TXN_STATE;
         check->message = "the partition is not part of a transaction of this producer";
         break;
     case LOG_SEQUENCE_GRANTS_LATE:
@@ -248,6 +253,7 @@ int mill_log_append_place(struct mill_partition *partition, const struct mill_ap
 static inline void result_begin(struct mill_append_result *result)
 {
     result->error = MILL_KERR_NONE;
+    result->unvouched = false;
     result->base_offset = -1;
     result->append_time_ms = -1;
     result->start_offset = -1;
@@ -284,6 +290,11 @@ int mill_log_append(struct mill_partition *partition, const struct mill_append *
     if (check.error != MILL_KERR_NONE) {
         log->stats.bytes_in += append->size_bytes;
         mill_log_append_refuse(partition, &check, ret_result);
+        return 0;
+    }
+    if (MILL_UNLIKELY(mill_log_producer_unvouched(partition, append, &batch))) {
+        ret_result->error = MILL_KERR_TRANSACTION_ABORTABLE;
+        ret_result->unvouched = true;
         return 0;
     }
     if (MILL_UNLIKELY(mill_log_parks(partition, &batch))) {
@@ -333,7 +344,7 @@ int mill_log_append_marker(struct mill_partition *partition,
     mill_marker_write(bytes, &marker->marker, marker->producer_id, marker->producer_epoch,
                       now.wall_ms, partition->settings.append_time, &batch);
     publish(partition, bytes, &batch, now);
-    mill_log_marker_note(partition, &batch, &marker->marker, now.wall_ms);
+    mill_log_marker_note(partition, &batch, marker, now.wall_ms);
     announce(partition);
     log->stats.bytes_in += MILL_MARKER_BYTES;
     appended(partition, &batch, now, ret_result);

@@ -183,6 +183,12 @@ uint32_t mill_log_recent(const struct mill_log *log, uint64_t since_ns,
 
 /* --- append ---------------------------------------------------------------------------------- */
 
+enum {
+    /* From this version of Produce on a batch adds its partition to the transaction (KIP-890):
+     * where nobody vouches for it the result says so, before a byte is copied. */
+    MILL_LOG_ADDS_VERSION = 12,
+};
+
 struct mill_append {
     struct mill_cursor records; /* the partition's record bytes, size_bytes of them */
     uint32_t size_bytes;
@@ -195,6 +201,7 @@ struct mill_append {
 
 struct mill_append_result {
     enum mill_kerr error;
+    bool unvouched;         /* nobody let its transaction begin here: ask the coordinator */
     int64_t base_offset;    /* -1 on error */
     int64_t append_time_ms; /* -1 for create time */
     int64_t start_offset;   /* -1 on error */
@@ -220,6 +227,7 @@ int mill_log_append(struct mill_partition *partition, const struct mill_append *
 
 struct mill_marker_append {
     struct mill_marker marker;
+    bool bumped; /* of version 2: its epoch is above that of the transaction's batches (KIP-890) */
     int64_t producer_id;
     int16_t producer_epoch;
 };

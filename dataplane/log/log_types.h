@@ -292,6 +292,7 @@ struct log_parked {
     uint32_t extent;
     bool internal_client;
     bool grants_late;
+    int16_t api_version;
     struct log_check check; /* of the header, then of the store's look */
     struct mill_append_result result;
 };
@@ -428,6 +429,10 @@ enum log_sequence mill_log_producer_check(const struct mill_partition *partition
                                           const struct mill_append *append,
                                           const struct mill_batch *batch,
                                           const struct log_producer_batch **ret_batch);
+/* True when the batch would begin a transaction here that nobody vouches for, and nothing else is
+ * known against it: the coordinator is to be asked (KIP-890). */
+bool mill_log_producer_unvouched(const struct mill_partition *partition,
+                                 const struct mill_append *append, const struct mill_batch *batch);
 /* Notes an appended batch (base_offset assigned); a transactional one begins a transaction when
  * none is open. stream_pos: of the partition's bytes, before it. */
 void mill_log_producer_note(struct mill_partition *partition, const struct mill_batch *batch,
@@ -438,7 +443,7 @@ enum mill_kerr mill_log_marker_check(const struct mill_partition *partition,
                                      const struct mill_marker_append *marker, bool *ret_aborts);
 /* Notes an appended marker: it ends the producer's open transaction, if there is one. */
 void mill_log_marker_note(struct mill_partition *partition, const struct mill_batch *batch,
-                          const struct mill_marker *marker, int64_t written_ms);
+                          const struct mill_marker_append *marker, int64_t written_ms);
 /* Opening: what the store knows. false: no room. */
 bool mill_log_producer_restore(struct mill_partition *partition,
                                const struct mill_link_producer *from, int64_t written_ms);

@@ -146,6 +146,7 @@ int mill_log_park(struct mill_partition *partition, const struct mill_append *ap
     }
     extent_set(log, parked, extent);
     parked->state = look ? LOG_PARKED_WANTED : LOG_PARKED_READY;
+    parked->api_version = append->api_version;
     parked->internal_client = append->internal_client;
     parked->grants_late = append->grants_late;
     parked->check = *check;
@@ -277,6 +278,7 @@ static bool append_parked(struct mill_partition *partition, struct log_parked *p
     struct mill_buf buf;
     mill_batch_read(from, &batch);
     struct mill_append append = {.size_bytes = mill_batch_size_bytes(&batch),
+                                 .api_version = parked->api_version,
                                  .internal_client = parked->internal_client,
                                  .grants_late = parked->grants_late};
     append.records = mill_cursor_over(&buf, from, append.size_bytes);

@@ -223,13 +223,46 @@ static const struct log_producer_batch *repeated(const struct log_producer *entr
     return NULL;
 }
 
-/* Epoch and sequence against what is known; a producer without state may begin anywhere. */
+/* The batch adds its partition to the transaction, when need be. */
+static bool adds(const struct mill_append *append, const struct mill_batch *batch)
+{
+    return append->api_version >= MILL_LOG_ADDS_VERSION && !append->internal_client &&
+           (batch->attributes & MILL_BATCH_TRANSACTIONAL) != 0;
+}
+
+static bool is_vouched(const struct log_producer *entry, const struct mill_batch *batch)
+{
+#ifdef MILL_MUTANT_LOG_TXN_UNVERIFIED
+    return true;
+#endif
+    bool open = entry && entry->txn != MILL_LOG_NONE;
+    return entry && (entry->granted == batch->producer_epoch ||
+                     (open && entry->epoch == batch->producer_epoch));
+}
+
+bool mill_log_producer_unvouched(const struct mill_partition *partition,
+                                 const struct mill_append *append, const struct mill_batch *batch)
+{
+    if (batch->producer_id < 0 || !adds(append, batch)) {
+        return false;
+    }
+#ifdef MILL_MUTANT_LOG_ADDS_UNASKED
+    return false;
+#endif
+    const struct log_producer *entry = find(partition, batch->producer_id);
+    return !is_vouched(entry, batch) &&
+           !(entry && (batch->producer_epoch < entry->epoch || repeated(entry, batch)));
+}
+
+/* Epoch and sequence against what is known; a producer without state may begin anywhere, but with
+ * sequence 0 where each transaction has an epoch of its own. */
 static enum log_sequence sequence_check(const struct log_producer *entry,
-                                        const struct mill_batch *batch, bool sequenced)
+                                        const struct mill_batch *batch, bool sequenced,
+                                        bool from_zero)
 {
     int32_t first = batch->base_sequence;
     if (!entry || entry->epoch < 0) {
-        return LOG_SEQUENCE_NEXT;
+        return from_zero && sequenced && first != 0 ? LOG_SEQUENCE_WRONG : LOG_SEQUENCE_NEXT;
     }
     if (batch->producer_epoch < entry->epoch) {
         return LOG_SEQUENCE_OLD_EPOCH;
@@ -257,18 +290,13 @@ enum log_sequence mill_log_producer_check(const struct mill_partition *partition
     if (entry && sequenced && (*ret_batch = repeated(entry, batch)) != NULL) {
         return LOG_SEQUENCE_DUPLICATE;
     }
-    bool vouched = entry && (entry->granted == batch->producer_epoch ||
-                             (open && entry->epoch == batch->producer_epoch));
-#ifdef MILL_MUTANT_LOG_TXN_UNVERIFIED
-    vouched = true;
-#endif
     if (entry && batch->producer_epoch < entry->epoch) {
         return LOG_SEQUENCE_OLD_EPOCH; /* said before anything else: its holder is fenced */
     }
-    if (transactional && !vouched) {
+    if (transactional && !is_vouched(entry, batch)) {
         return append->grants_late ? LOG_SEQUENCE_GRANTS_LATE : LOG_SEQUENCE_NO_TRANSACTION;
     }
-    enum log_sequence sequence = sequence_check(entry, batch, sequenced);
+    enum log_sequence sequence = sequence_check(entry, batch, sequenced, adds(append, batch));
     if (sequence != LOG_SEQUENCE_NEXT) {
         return sequence;
     }
@@ -386,29 +414,39 @@ enum mill_kerr mill_log_marker_check(const struct mill_partition *partition,
     if (marker->producer_epoch < entry->epoch) {
         return MILL_KERR_INVALID_PRODUCER_EPOCH;
     }
+#ifndef MILL_MUTANT_LOG_MARKER_ENDS_NEXT
+    /* Its transaction is over: what is open now began with the epoch that this marker gave out. */
+    if (marker->bumped && marker->producer_epoch == entry->epoch && entry->txn != MILL_LOG_NONE &&
+        entry->epoch < INT16_MAX) {
+        return MILL_KERR_INVALID_PRODUCER_EPOCH;
+    }
+#endif
     return marker->marker.coordinator_epoch < entry->coordinator_epoch
                ? MILL_KERR_TRANSACTION_COORDINATOR_FENCED
                : MILL_KERR_NONE;
 }
 
 void mill_log_marker_note(struct mill_partition *partition, const struct mill_batch *batch,
-                          const struct mill_marker *marker, int64_t written_ms)
+                          const struct mill_marker_append *marker, int64_t written_ms)
 {
     struct log_producer *entry = entry_use(partition, batch->producer_id, batch->producer_epoch);
     MILL_ASSERT(entry != NULL);
-    entry->coordinator_epoch = marker->coordinator_epoch;
+    entry->coordinator_epoch = marker->marker.coordinator_epoch;
     entry->written_ms = written_ms;
     entry->last_timestamp = batch->max_timestamp;
     bool held = is_held(entry);
 #ifndef MILL_MUTANT_LOG_GRANT_OUTLIVES_MARKER
-    /* Whoever comes now was let in for a transaction that is over. */
-    if (entry->granted <= batch->producer_epoch) {
+    /* Whoever comes now was let in for a transaction that is over; with its marker's own epoch,
+     * for the next one. */
+    bool next = marker->bumped && entry->granted == batch->producer_epoch &&
+                batch->producer_epoch < INT16_MAX;
+    if (entry->granted <= batch->producer_epoch && !next) {
         hold_set(&partition->log->producers, entry, -1, entry->txn);
     }
 #endif
     if (entry->txn != MILL_LOG_NONE) {
         mill_log_txn_end(partition, entry->txn, batch->base_offset,
-                         marker->type == MILL_MARKER_ABORT);
+                         marker->marker.type == MILL_MARKER_ABORT);
         hold_set(&partition->log->producers, entry, entry->granted, MILL_LOG_NONE);
     }
     if (held && !is_held(entry)) {

@@ -87,6 +87,66 @@ static void test_grant_ends_with_the_marker(void **state)
     teardown();
 }
 
+/* A batch that adds its partition asks first, without a byte copied; what is known against it is
+ * said at once. */
+static void test_batch_that_adds_asks_for_its_grant(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    struct mill_append_result result = txn_write_adding(&f, p, m, 9, 0, 0, 1);
+    assert_true(result.unvouched);
+    assert_int_equal(result.bytes_copied, 0);
+    assert_int_equal(mill_partition_end(p), 0);
+    assert_int_equal(mill_log_grant(p, 9, 0), 0);
+    /* Each transaction has an epoch of its own, and begins with its first batch. */
+    result = txn_write_adding(&f, p, m, 9, 0, 5, 1);
+    assert_false(result.unvouched);
+    assert_int_equal(result.error, MILL_KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);
+    assert_int_equal(txn_write_adding(&f, p, m, 9, 0, 0, 1).error, 0);
+    assert_int_equal(txn_write_adding(&f, p, m, 9, 0, 1, 1).error, 0);
+    assert_true(txn_write_adding(&f, p, m, 9, 0, 1, 1).duplicate);
+    assert_int_equal(txn_mark(&f, p, 9, 1, true, true, 0).error, 0);
+    /* Late ones: the marker's epoch is above theirs, nobody has to be asked. */
+    for (int32_t sequence = 1; sequence < 3; sequence++) {
+        result = txn_write_adding(&f, p, m, 9, 0, sequence, 1);
+        assert_false(result.unvouched);
+        assert_int_equal(result.error, MILL_KERR_INVALID_PRODUCER_EPOCH);
+    }
+    result = txn_write_adding(&f, p, m, 9, 1, 0, 1);
+    assert_true(result.unvouched);
+    assert_int_equal(mill_log_grant(p, 9, 1), 0);
+    assert_int_equal(txn_write_adding(&f, p, m, 9, 1, 2, 1).error,
+                     MILL_KERR_OUT_OF_ORDER_SEQUENCE_NUMBER);
+    assert_int_equal(txn_write_adding(&f, p, m, 9, 1, 0, 1).error, 0);
+    assert_int_equal(txn_mark(&f, p, 9, 2, true, false, 0).error, 0);
+    assert_int_equal(mill_log_stats(f.log)->transactions, 0);
+    teardown();
+}
+
+/* A marker that comes once more meets the next transaction, which has its epoch: it ends it not. */
+static void test_late_marker_ends_no_other_transaction(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_partition *p = setup();
+    assert_int_equal(txn_write(&f, p, m, 9, 0, 0, 1, true).error, 0);
+    assert_int_equal(txn_mark(&f, p, 9, 1, true, true, 0).error, 0);
+    assert_int_equal(mill_log_grant(p, 9, 1), 0);
+    /* Nothing is open yet: it is written, as any repeated one, and the grant stays. */
+    assert_int_equal(txn_mark(&f, p, 9, 1, true, true, 0).error, 0);
+    assert_int_equal(txn_write(&f, p, m, 9, 1, 0, 1, false).error, 0);
+    assert_int_equal(txn_mark(&f, p, 9, 1, true, false, 0).error, MILL_KERR_INVALID_PRODUCER_EPOCH);
+    assert_int_equal(mill_log_stats(f.log)->transactions, 1);
+    assert_int_equal(txn_write(&f, p, m, 9, 1, 1, 1, false).error, 0);
+    assert_int_equal(txn_mark(&f, p, 9, 2, true, true, 0).error, 0);
+    /* Where epochs end, one that is repeated ends what it ended. */
+    assert_int_equal(txn_write(&f, p, m, 8, INT16_MAX, 0, 1, true).error, 0);
+    assert_int_equal(txn_mark(&f, p, 8, INT16_MAX, true, false, 0).error, 0);
+    assert_int_equal(txn_write(&f, p, m, 8, INT16_MAX, 1, 1, false).error,
+                     MILL_KERR_INVALID_TXN_STATE);
+    assert_int_equal(mill_log_stats(f.log)->transactions, 0);
+    teardown();
+}
+
 /* As one with an open transaction: others may write as many as they like. */
 static void test_grant_is_not_forgotten(void **state)
 {
@@ -608,6 +668,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_append_needs_a_verified_transaction),
         cmocka_unit_test(test_grant_ends_with_the_marker),
+        cmocka_unit_test(test_batch_that_adds_asks_for_its_grant),
+        cmocka_unit_test(test_late_marker_ends_no_other_transaction),
         cmocka_unit_test(test_grant_is_not_forgotten),
         cmocka_unit_test(test_grants_are_bounded),
         cmocka_unit_test(test_zeroed_index_of_aborted_is_made_anew),

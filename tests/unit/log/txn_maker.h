@@ -20,6 +20,30 @@ static inline int txn_append(struct fixture *f, struct mill_partition *partition
     return mill_log_append(partition, &append, f->now, NULL, ret);
 }
 
+/* Builds and appends count records of a transaction, as a Produce of version 12 does. */
+static inline struct mill_append_result txn_write_adding(struct fixture *f,
+                                                         struct mill_partition *partition,
+                                                         struct maker *m, int64_t id, int16_t epoch,
+                                                         int32_t sequence, int32_t count)
+{
+    struct mill_append_result result;
+    struct mill_buf buf;
+    m->producer_id = id;
+    m->epoch = epoch;
+    m->sequence = sequence;
+    m->attributes = MILL_BATCH_TRANSACTIONAL;
+    maker_build(m, count);
+    struct mill_append append = {.size_bytes = m->size,
+                                 .api_version = MILL_LOG_ADDS_VERSION,
+                                 .acks = -1,
+                                 .transactional_id = true,
+                                 .grants_late = true};
+    append.records = mill_cursor_over(&buf, m->bytes, m->size);
+    int r = mill_log_append(partition, &append, f->now, NULL, &result);
+    assert_int_equal(r, 0);
+    return result;
+}
+
 /* Builds and appends count records of a transaction. */
 static inline struct mill_append_result txn_write(struct fixture *f,
                                                   struct mill_partition *partition, struct maker *m,
@@ -41,12 +65,14 @@ static inline struct mill_append_result txn_write(struct fixture *f,
     return result;
 }
 
-static inline struct mill_append_result txn_end(struct fixture *f, struct mill_partition *partition,
-                                                int64_t id, int16_t epoch, bool commit,
-                                                int32_t coordinator_epoch)
+static inline struct mill_append_result txn_mark(struct fixture *f,
+                                                 struct mill_partition *partition, int64_t id,
+                                                 int16_t epoch, bool bumped, bool commit,
+                                                 int32_t coordinator_epoch)
 {
     struct mill_append_result result;
     struct mill_marker_append marker = {
+        .bumped = bumped,
         .marker = {.type = commit ? MILL_MARKER_COMMIT : MILL_MARKER_ABORT,
                    .coordinator_epoch = coordinator_epoch},
         .producer_id = id,
@@ -59,6 +85,13 @@ static inline struct mill_append_result txn_end(struct fixture *f, struct mill_p
     }
     assert_int_equal(r, 0);
     return result;
+}
+
+static inline struct mill_append_result txn_end(struct fixture *f, struct mill_partition *partition,
+                                                int64_t id, int16_t epoch, bool commit,
+                                                int32_t coordinator_epoch)
+{
+    return txn_mark(f, partition, id, epoch, false, commit, coordinator_epoch);
 }
 
 /* Reads as a read_committed consumer; the list of aborted ones is copied and its extent freed. */
