@@ -183,8 +183,8 @@ static int open_parts(struct mill_control *control, const struct mill_control_op
 static void close_parts(struct mill_control *control)
 {
     mill_journal_close(control->journal); /* ends what the others wait for */
+    mill_txns_close(&control->txns);      /* answers what waits there, by way of the groups */
     mill_groups_close(&control->groups);
-    mill_txns_close(&control->txns);
     mill_controller_close(&control->controller);
 }
 

@@ -73,6 +73,7 @@ struct mill_journal_marker {
     int16_t producer_epoch;
     bool grant;
     bool commit;
+    int8_t version; /* of the transaction; from 2 on its epoch is above the batches' (KIP-890) */
     int32_t coordinator_epoch;
 };
 

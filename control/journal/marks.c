@@ -6,7 +6,7 @@
 #include "protocol/messages.h"
 
 enum {
-    MARKERS_VERSION = 1,
+    MARKERS_VERSION = 2,
     GRANTS_VERSION = 4, /* many transactions in one request */
 };
 
@@ -48,6 +48,7 @@ static void get_marker(const void *context, int32_t index, void *ret_element)
     element->producer_epoch = mark->marker.producer_epoch;
     element->transaction_result = mark->marker.commit;
     element->coordinator_epoch = mark->marker.coordinator_epoch;
+    element->transaction_version = mark->marker.version;
     element->topics = (struct mill_warray){.count = 1, .get = get_topic, .context = mark};
 }
 

@@ -14,7 +14,9 @@ enum {
     INIT_FENCED_VERSION = 4,
     ADD_FENCED_VERSION = 2,
     END_FENCED_VERSION = 2,
-    BATCHED_VERSION = 4, /* AddPartitionsToTxn with many transactions */
+    BATCHED_VERSION = 4,    /* AddPartitionsToTxn with many transactions; of leaders, which add */
+    ABORTABLE_VERSION = 5,  /* of AddPartitionsToTxn: knows TRANSACTION_ABORTABLE */
+    END_BUMPED_VERSION = 5, /* EndTxn that gives out an epoch for the next transaction */
 };
 
 static int16_t fenced_as(int16_t error, int16_t version, int16_t first)
@@ -116,8 +118,11 @@ static void answer_end(struct mill_admin_request *request, int16_t error,
                        const struct mill_txn_values *now)
 {
     struct mill_end_txn_response out;
-    MILL_UNUSED(now);
+    const struct mill_txn_holder none = {.producer_id = -1, .producer_epoch = -1};
+    struct mill_txn_holder next = error == MILL_KERR_NONE ? mill_txn_next_holder(now) : none;
     mill_end_txn_response_defaults(&out);
+    out.producer_id = next.producer_id;
+    out.producer_epoch = next.producer_epoch;
     out.error_code = fenced_as(error, request->header.api_version, END_FENCED_VERSION);
     mill_admin_answer(request, encode_end, &out);
 }
@@ -136,7 +141,9 @@ void mill_end_txn(struct mill_admin_request *request, struct mill_cursor *at)
         mill_admin_close(request);
         return;
     }
-    mill_txns_end(request->txns, id, &holder, in.committed, heard, asked);
+    enum mill_txn_version version =
+        request->header.api_version >= END_BUMPED_VERSION ? MILL_TXN_BUMPED : MILL_TXN_PLAIN;
+    mill_txns_end(request->txns, id, &holder, version, in.committed, heard, asked);
     ask_end(request);
 }
 
@@ -186,7 +193,7 @@ void mill_add_offsets_to_txn(struct mill_admin_request *request, struct mill_cur
                                                  mill_shard_of(group_id, shards)};
     struct asked *asked = ask(request, answer_offsets);
     if (asked) {
-        mill_txns_add(request->txns, id, &holder, &partition, 1, heard, asked);
+        mill_txns_add(request->txns, id, &holder, MILL_TXN_PLAIN, &partition, 1, heard, asked);
         ask_end(request);
     }
 }
@@ -321,8 +328,11 @@ static void adding_answer(struct adding *adding)
 static void added(void *context, int16_t error, const struct mill_txn_values *now)
 {
     struct added_txn *txn = context;
+    int16_t version = txn->all->request->header.api_version;
     MILL_UNUSED(now);
-    txn->error = fenced_as(error, txn->all->request->header.api_version, ADD_FENCED_VERSION);
+    txn->error = error == MILL_KERR_TRANSACTION_ABORTABLE && version < ABORTABLE_VERSION
+                     ? (int16_t)MILL_KERR_INVALID_TXN_STATE
+                     : fenced_as(error, version, ADD_FENCED_VERSION);
     adding_answer(txn->all);
 }
 
@@ -442,7 +452,11 @@ static void begin_txn(struct added_txn *txn)
     } else if (count == 0) {
         added(txn, MILL_KERR_NONE, NULL);
     } else {
-        mill_txns_add(adding->request->txns, txn->id, &txn->holder, partitions, count, added, txn);
+        enum mill_txn_version version = adding->request->header.api_version >= BATCHED_VERSION
+                                            ? MILL_TXN_BUMPED
+                                            : MILL_TXN_PLAIN;
+        mill_txns_add(adding->request->txns, txn->id, &txn->holder, version, partitions, count,
+                      added, txn);
     }
 }
 

@@ -127,6 +127,7 @@ static bool send_one(struct mill_txn_marks *marks, const struct mill_topic *stat
         .producer_id = txn->now.producer_id,
         .producer_epoch = txn->now.producer_epoch,
         .commit = txn->now.state == MILL_TXN_PREPARE_COMMIT,
+        .version = (int8_t)txn->now.version,
         .coordinator_epoch = state_topic->record->partitions[txn->shard].leader_epoch};
     if (mill_journal_mark(txns->shards.journal, topic->record, to->index, &marker, arrived,
                           flight) < 0) {

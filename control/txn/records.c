@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys and values of __transaction_state; see records.h. Written: key 0, value 0, which every Kafka
- * since 0.11 reads; value 1 (flexible, KIP-890) only when there is a former producer id to tell.
- * Read: both. */
+/* Keys and values of __transaction_state; see records.h. Written: key 0 and value 1 (flexible,
+ * KIP-915 and KIP-890), as Kafka does where transaction.version is finalized; each tag only where
+ * it tells something. Read: value 0, too. */
 #include "control/txn/records.h"
 
 #include <errno.h>
@@ -14,8 +14,10 @@ enum {
     VALUE_PLAIN = 0,
     VALUE_FLEXIBLE = 1,
     TAG_PREVIOUS_PRODUCER_ID = 0,
-    NUMBERS_BYTES = 80, /* of the fixed fields of a value, or what a topic has beside its name */
-    NAME_BYTES_MAX = 4, /* of a name's length */
+    TAG_NEXT_PRODUCER_ID = 1,
+    TAG_CLIENT_VERSION = 2,
+    NUMBERS_BYTES = 120, /* of the fixed fields of a value, or what a topic has beside its name */
+    NAME_BYTES_MAX = 4,  /* of a name's length */
 };
 
 /* --- writing -----------------------------------------------------------------------------------
@@ -65,57 +67,66 @@ static uint64_t value_bytes(const struct mill_txn_set *set)
     return size + (set ? set->count * sizeof(int32_t) : 0);
 }
 
-static void write_partitions(struct mill_writer *to, bool flexible,
-                             const struct mill_txn_values *values)
+static void write_partitions(struct mill_writer *to, const struct mill_txn_values *values)
 {
     const struct mill_txn_set *set = values->partitions;
     int32_t topics = 0;
     for (uint32_t i = 0; set && i < set->count; i = topic_end(set, i)) {
         topics++;
     }
-    mill_write_count(to, flexible, true, values->state == MILL_TXN_EMPTY ? -1 : topics);
+    mill_write_count(to, true, true, values->state == MILL_TXN_EMPTY ? -1 : topics);
     uint32_t end = 0;
     for (uint32_t i = 0; set && i < set->count; i = end) {
         struct mill_wstr name = mill_wstr_of(set->items[i].topic);
         end = topic_end(set, i);
-        mill_write_str(to, flexible, false, &name);
-        mill_write_count(to, flexible, false, (int32_t)(end - i));
+        mill_write_str(to, true, false, &name);
+        mill_write_count(to, true, false, (int32_t)(end - i));
         for (uint32_t k = i; k < end; k++) {
             mill_write_i32(to, set->items[k].index);
         }
-        if (flexible) {
-            mill_write_tags_none(to, true);
-        }
+        mill_write_tags_none(to, true);
+    }
+}
+
+static void write_id_tag(struct mill_writer *to, uint32_t tag, int64_t id)
+{
+    if (id >= 0) {
+        uint32_t mark = mill_write_tag_begin(to, tag);
+        mill_write_i64(to, id);
+        mill_write_tag_end(to, mark);
     }
 }
 
 static void write_tags(struct mill_writer *to, const struct mill_txn_values *values)
 {
-    mill_write_uvarint(to, 1);
-    uint32_t mark = mill_write_tag_begin(to, TAG_PREVIOUS_PRODUCER_ID);
-    mill_write_i64(to, values->previous_producer_id);
-    mill_write_tag_end(to, mark);
+    bool versioned = values->version != MILL_TXN_PLAIN;
+    mill_write_uvarint(to, (uint32_t)(values->previous_producer_id >= 0) +
+                               (values->next_producer_id >= 0) + versioned);
+    write_id_tag(to, TAG_PREVIOUS_PRODUCER_ID, values->previous_producer_id);
+    write_id_tag(to, TAG_NEXT_PRODUCER_ID, values->next_producer_id);
+    if (versioned) {
+        uint32_t mark = mill_write_tag_begin(to, TAG_CLIENT_VERSION);
+        mill_write_i16(to, values->version);
+        mill_write_tag_end(to, mark);
+    }
 }
 
 uint8_t *mill_txn_value_write(struct mill_pool *pool, const struct mill_txn_values *values,
                               uint32_t *ret_bytes)
 {
     struct mill_writer to;
-    bool flexible = values->previous_producer_id >= 0;
     if (!begin(pool, &to, value_bytes(values->partitions))) {
         return NULL;
     }
-    mill_write_i16(&to, flexible ? VALUE_FLEXIBLE : VALUE_PLAIN);
+    mill_write_i16(&to, VALUE_FLEXIBLE);
     mill_write_i64(&to, values->producer_id);
     mill_write_i16(&to, values->producer_epoch);
     mill_write_i32(&to, values->timeout_ms);
     mill_write_i8(&to, (int8_t)values->state);
-    write_partitions(&to, flexible, values);
+    write_partitions(&to, values);
     mill_write_i64(&to, values->update_ms);
     mill_write_i64(&to, values->start_ms);
-    if (flexible) {
-        write_tags(&to, values);
-    }
+    write_tags(&to, values);
     return end(&to, ret_bytes);
 }
 
@@ -208,9 +219,13 @@ static void read_tags(struct reader *from, struct mill_txn_record *ret)
         return;
     }
     while (mill_tags_next(&from->at, &tags)) {
-        if (tags.tag == TAG_PREVIOUS_PRODUCER_ID) {
-            check(from, mill_read_i64(&tags.body, &ret->values.previous_producer_id));
-        }
+        struct mill_txn_values *values = &ret->values;
+        check(from, tags.tag == TAG_PREVIOUS_PRODUCER_ID
+                        ? mill_read_i64(&tags.body, &values->previous_producer_id)
+                    : tags.tag == TAG_NEXT_PRODUCER_ID
+                        ? mill_read_i64(&tags.body, &values->next_producer_id)
+                    : tags.tag == TAG_CLIENT_VERSION ? mill_read_i16(&tags.body, &values->version)
+                                                     : true);
     }
     check(from, !tags.bad);
 }
@@ -245,8 +260,9 @@ int mill_txn_record_read(const struct mill_record *record, struct mill_pool *poo
     struct reader key = {.at = record->key, .pool = pool};
     struct reader value = {.at = record->value, .pool = pool};
     int16_t version = -1;
-    *ret = (struct mill_txn_record){.tombstone = record->value_length < 0,
-                                    .values = {.previous_producer_id = -1, .last_epoch = -1}};
+    *ret = (struct mill_txn_record){
+        .tombstone = record->value_length < 0,
+        .values = {.previous_producer_id = -1, .next_producer_id = -1, .last_epoch = -1}};
     if (record->key_length < 0 || !mill_read_i16(&key.at, &version)) {
         return -EBADMSG;
     }

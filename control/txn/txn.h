@@ -35,14 +35,22 @@ enum mill_txn_state {
     MILL_TXN_STATE_COUNT,
 };
 
+/* What a transaction of a client is (KIP-890); numbers are those of Kafka's transaction.version. */
+enum mill_txn_version {
+    MILL_TXN_PLAIN = 0,  /* partitions are added by requests, an epoch lasts */
+    MILL_TXN_BUMPED = 2, /* each end gives out the next epoch, or another producer id */
+};
+
 /* What a record of the log says of an id. */
 struct mill_txn_values {
     enum mill_txn_state state;
     int16_t producer_epoch; /* -1: none was handed out yet */
     int16_t last_epoch;     /* before the last bump that its holder asked for; -1. Not in records */
+    int16_t version;        /* enum mill_txn_version, of the transaction */
     int32_t timeout_ms;     /* of a transaction */
     int64_t producer_id;
-    int64_t previous_producer_id;    /* before epochs ran out; -1 */
+    int64_t previous_producer_id;    /* before this change; -1 */
+    int64_t next_producer_id;        /* from the end of the transaction on; -1: it stays */
     int64_t update_ms;               /* wall clock of the last change */
     int64_t start_ms;                /* of the transaction; -1 none */
     struct mill_txn_set *partitions; /* NULL none; owned */
@@ -103,12 +111,15 @@ enum mill_txn_step mill_txn_init(struct mill_txn_env *env, struct mill_txn *txn,
                                  struct mill_txn_values *ret_next, int16_t *ret_error);
 /* AddPartitionsToTxn and AddOffsetsToTxn (a partition of __consumer_offsets). */
 enum mill_txn_step mill_txn_add(struct mill_txn_env *env, struct mill_txn *txn,
-                                const struct mill_txn_holder *holder,
+                                const struct mill_txn_holder *holder, enum mill_txn_version version,
                                 const struct mill_txn_partition *added, uint32_t added_count,
                                 struct mill_txn_values *ret_next, int16_t *ret_error);
+/* EndTxn. Version 2 takes an abort also where no transaction is. */
 enum mill_txn_step mill_txn_end(struct mill_txn_env *env, struct mill_txn *txn,
-                                const struct mill_txn_holder *holder, bool commit,
-                                struct mill_txn_values *ret_next, int16_t *ret_error);
+                                const struct mill_txn_holder *holder, enum mill_txn_version version,
+                                bool commit, struct mill_txn_values *ret_next, int16_t *ret_error);
+/* Who writes the next transaction: what an EndTxn of version 2 is answered. */
+struct mill_txn_holder mill_txn_next_holder(const struct mill_txn_values *values);
 /* Whether the holder may write to the partition now. ret: enum mill_kerr. */
 int16_t mill_txn_verify(const struct mill_txn *txn, const struct mill_txn_holder *holder,
                         const struct mill_txn_partition *partition);
@@ -128,6 +139,8 @@ bool mill_txn_expire(const struct mill_txn_env *env, struct mill_txn *txn,
 /* --- the end of a transaction ------------------------------------------------------------------
  */
 
+/* A record is on its way, or markers: what is asked now is to be asked again. */
+bool mill_txn_busy(const struct mill_txn *txn);
 /* True when markers have to be written, before mill_txn_complete. */
 bool mill_txn_prepared(const struct mill_txn *txn);
 /* Every partition has its marker. ret: true when the values are to be written; false: a record is

@@ -10,6 +10,7 @@
 #include "control/txn/grants.h"
 #include "control/txn/marks.h"
 #include "control/txn/records.h"
+#include "control/txn/waits.h"
 #include "protocol/errors.h"
 
 enum {
@@ -184,6 +185,7 @@ static void written(void *context, const struct mill_journal_result *result)
         now = &txn->now;
         error = writing->error;
     }
+    txns->waits_look = true;
     if (now && writing->added) {
         grant(txns, txn, writing->added->items, writing->added->count, writing->done,
               writing->context);
@@ -312,7 +314,7 @@ static void step_take(struct mill_txns *txns, struct mill_txn *txn, enum mill_tx
     if (step == MILL_TXN_WRITE) {
         txn_write(txns, txn, next, error, NULL, done, context);
     } else {
-        done(context, error, NULL);
+        done(context, error, error == MILL_KERR_NONE ? &txn->now : NULL);
     }
 }
 
@@ -353,8 +355,8 @@ static struct mill_txn *txn_held(struct mill_txns *txns, const char *id, mill_tx
 }
 
 void mill_txns_add(struct mill_txns *txns, const char *id, const struct mill_txn_holder *holder,
-                   const struct mill_txn_partition *added, uint32_t added_count,
-                   mill_txns_done done, void *context)
+                   enum mill_txn_version version, const struct mill_txn_partition *added,
+                   uint32_t added_count, mill_txns_done done, void *context)
 {
     struct mill_txn_values next;
     int16_t error = MILL_KERR_NONE;
@@ -363,7 +365,13 @@ void mill_txns_add(struct mill_txns *txns, const char *id, const struct mill_txn
         return;
     }
     enum mill_txn_step step =
-        mill_txn_add(&txns->env, txn, holder, added, added_count, &next, &error);
+        mill_txn_add(&txns->env, txn, holder, version, added, added_count, &next, &error);
+#ifndef MILL_MUTANT_TXN_ADD_UNWAITED
+    if (error == MILL_KERR_CONCURRENT_TRANSACTIONS && version >= MILL_TXN_BUMPED &&
+        mill_txn_wait_add(txns, id, holder, added, added_count, done, context)) {
+        return;
+    }
+#endif
     if (step == MILL_TXN_ANSWER && error == MILL_KERR_NONE) {
         /* The log has them; whether the cores were told nobody knows. */
         grant(txns, txn, added, added_count, done, context);
@@ -381,13 +389,14 @@ void mill_txns_add(struct mill_txns *txns, const char *id, const struct mill_txn
 }
 
 void mill_txns_end(struct mill_txns *txns, const char *id, const struct mill_txn_holder *holder,
-                   bool commit, mill_txns_done done, void *context)
+                   enum mill_txn_version version, bool commit, mill_txns_done done, void *context)
 {
     struct mill_txn_values next;
     int16_t error = MILL_KERR_NONE;
     struct mill_txn *txn = txn_held(txns, id, done, context);
     if (txn) {
-        enum mill_txn_step step = mill_txn_end(&txns->env, txn, holder, commit, &next, &error);
+        enum mill_txn_step step =
+            mill_txn_end(&txns->env, txn, holder, version, commit, &next, &error);
         step_take(txns, txn, step, &next, error, done, context);
     }
 }
@@ -539,6 +548,7 @@ uint64_t mill_txns_step(struct mill_txns *txns, const struct mill_now *now)
         txns->tell_due_ns = now->mono_ns + TELL_NS;
     }
     uint64_t next_ns = mill_txn_marks_step(txns, marked);
+    next_ns = MILL_MIN(next_ns, mill_txn_waits_step(txns));
     next_ns = txns->told ? next_ns : MILL_MIN(next_ns, txns->tell_due_ns);
     next_ns = MILL_MIN(next_ns, MILL_MIN(txns->timeouts_due_ns, txns->expiry_due_ns));
     return loading ? MILL_MIN(next_ns, now->mono_ns + RETRY_NS) : next_ns;
@@ -565,6 +575,7 @@ int mill_txns_open(struct mill_txns *txns, const struct mill_txns_options *optio
         .ended = options->ended,
         .ended_context = options->ended_context,
     };
+    txns->waits_last = &txns->waits;
     txns->buckets = calloc(BUCKETS, sizeof(struct mill_txn *));
     return txns->buckets ? 0 : -ENOMEM;
 }
@@ -572,6 +583,7 @@ int mill_txns_open(struct mill_txns *txns, const struct mill_txns_options *optio
 void mill_txns_close(struct mill_txns *txns)
 {
     if (txns->buckets) {
+        mill_txn_waits_close(txns);
         mill_shards_drop(&txns->shards);
     }
     free(txns->buckets);

@@ -21,6 +21,7 @@ enum {
 };
 
 struct mill_txn_marks; /* the markers of one transaction */
+struct mill_txn_wait;  /* see waits.h */
 
 struct mill_txns {
     struct mill_txn_env env;
@@ -28,6 +29,10 @@ struct mill_txns {
     struct mill_txn **buckets;
     uint64_t key[2]; /* of the hash table */
     uint32_t count;
+    struct mill_txn_wait *waits; /* adds that wait for the end of a transaction, oldest first */
+    struct mill_txn_wait **waits_last;
+    uint32_t waits_count;
+    bool waits_look;              /* some transaction ended */
     int64_t timeouts_interval_ms; /* between looks for transactions whose time is over */
     int64_t expiry_interval_ms;   /* and for idle ids */
     uint64_t now_ns;
@@ -78,16 +83,17 @@ uint64_t mill_txns_step(struct mill_txns *txns, const struct mill_now *now);
 /* --- requests: done is called once, at once or later --------------------------------------------
  */
 
-/* error: enum mill_kerr. now: of a change that was made; NULL else. */
+/* error: enum mill_kerr. now: what is, without an error; of EndTxn, what it became. */
 typedef void (*mill_txns_done)(void *context, int16_t error, const struct mill_txn_values *now);
 
 void mill_txns_init(struct mill_txns *txns, const char *id, int32_t timeout_ms,
                     const struct mill_txn_holder *holder, mill_txns_done done, void *context);
+/* version 2: waits for the end of the id's transaction before, for a while. */
 void mill_txns_add(struct mill_txns *txns, const char *id, const struct mill_txn_holder *holder,
-                   const struct mill_txn_partition *added, uint32_t added_count,
-                   mill_txns_done done, void *context);
+                   enum mill_txn_version version, const struct mill_txn_partition *added,
+                   uint32_t added_count, mill_txns_done done, void *context);
 void mill_txns_end(struct mill_txns *txns, const char *id, const struct mill_txn_holder *holder,
-                   bool commit, mill_txns_done done, void *context);
+                   enum mill_txn_version version, bool commit, mill_txns_done done, void *context);
 /* Whether each partition belongs to the transaction: the first that does not speaks for all.
  * ret: enum mill_kerr. */
 int16_t mill_txns_verify(const struct mill_txns *txns, const char *id,

@@ -18,6 +18,7 @@
 #include "protocol/messages.h"
 
 enum {
+    MARKERS_VERSION = 2, /* of WriteTxnMarkers */
     SCRATCH_BYTES = 4096,
     INCARNATION = 5,
     FRAME_BYTES_MAX = 8 << 20,
@@ -542,6 +543,7 @@ static int mark(struct rig *rig, int number, int32_t partition)
     const struct mill_journal_marker marker = {.producer_id = 1000 + number,
                                                .producer_epoch = (int16_t)number,
                                                .commit = number % 2 == 0,
+                                               .version = (int8_t)(number % 3),
                                                .coordinator_epoch = 7};
     assert_non_null(one);
     *one = (struct one){rig, number};
@@ -573,16 +575,18 @@ static bool take_marks(struct rig *rig, struct marked *ret)
         return false;
     }
     assert_int_equal(header.api_key, MILL_API_KEY_WRITE_TXN_MARKERS);
-    assert_int_equal(header.api_version, 1);
+    assert_int_equal(header.api_version, MARKERS_VERSION);
     ret->correlation = header.correlation_id;
-    assert_int_equal(mill_write_txn_markers_request_decode(&at, 1, &message), 0);
-    while (mill_write_txn_markers_request_markers_next(&message.markers, 1, &one)) {
+    assert_int_equal(mill_write_txn_markers_request_decode(&at, MARKERS_VERSION, &message), 0);
+    while (mill_write_txn_markers_request_markers_next(&message.markers, MARKERS_VERSION, &one)) {
         struct mill_write_txn_markers_request_markers_topics to;
         int64_t number = one.producer_id - 1000;
         assert_int_equal(one.producer_epoch, number);
         assert_int_equal(one.transaction_result, number % 2 == 0);
         assert_int_equal(one.coordinator_epoch, 7);
-        assert_true(mill_write_txn_markers_request_markers_topics_next(&one.topics, 1, &to));
+        assert_int_equal(one.transaction_version, number % 3);
+        assert_true(
+            mill_write_txn_markers_request_markers_topics_next(&one.topics, MARKERS_VERSION, &to));
         assert_int_equal(to.partition_indexes.count, 1);
         ret->producers[ret->count] = one.producer_id;
         assert_true(mill_warray_next_i32(&to.partition_indexes, &ret->partitions[ret->count]));
@@ -634,8 +638,8 @@ static void answer_marks(struct rig *rig, const struct marked *marked)
     message.markers =
         (struct mill_warray){.count = (int32_t)marked->count, .get = get_marked, .context = &from};
     mill_writer_init(&to, bytes, sizeof(bytes), NULL, 0);
-    mill_response_begin(&to, MILL_API_KEY_WRITE_TXN_MARKERS, 1, marked->correlation);
-    (void)mill_write_txn_markers_response_encode(&to, 1, &message);
+    mill_response_begin(&to, MILL_API_KEY_WRITE_TXN_MARKERS, MARKERS_VERSION, marked->correlation);
+    (void)mill_write_txn_markers_response_encode(&to, MARKERS_VERSION, &message);
     int64_t size = mill_response_finish(&to);
     assert_true(size > 0);
     answer(rig, bytes, (uint32_t)size);

@@ -214,6 +214,7 @@ static void marker_take(struct mill_journal *journal, const struct todo *todo)
         assert_true(is_prepared(told->last.state));
         assert_int_equal(todo->marker.commit, told->last.state == MILL_TXN_PREPARE_COMMIT);
         assert_int_equal(todo->marker.producer_epoch, told->last.producer_epoch);
+        assert_int_equal(todo->marker.version, told->last.version);
         assert_true(told->set & (1u << todo->partition));
         journal->resent += (told->marked >> todo->partition) & 1;
         told->marked |= 1u << todo->partition;
@@ -315,6 +316,8 @@ struct client {
     struct mill_txn_holder holder;
     uint32_t commits; /* told */
     int32_t adds;     /* partition of the add that is waited for; -1 none */
+    bool ends;
+    enum mill_txn_version version; /* of its present transaction */
 };
 
 struct rig {
@@ -419,7 +422,10 @@ static void heard(void *context, int16_t error, const struct mill_txn_values *no
         const struct told *told = &client->rig->journal.told[client->id[2] - '0'];
         assert_true(told->last.state != MILL_TXN_ONGOING || (told->granted & (1u << client->adds)));
     }
-    client->commits += now && now->state == MILL_TXN_PREPARE_COMMIT;
+    if (client->ends && error == MILL_KERR_NONE) {
+        client->holder = mill_txn_next_holder(now);
+    }
+    client->commits += client->ends && now && now->state == MILL_TXN_PREPARE_COMMIT;
     if (error == MILL_KERR_PRODUCER_FENCED) {
         client->holder = (struct mill_txn_holder){-1, -1};
     }
@@ -433,12 +439,20 @@ static void client_asks(struct rig *rig, struct client *client)
     client->waits = true;
     client->inits = client->holder.producer_id < 0 || kind == 0;
     client->adds = !client->inits && kind < 7 ? partition.index : -1;
+    client->ends = !client->inits && kind >= 7;
     if (client->inits) {
         mill_txns_init(&rig->txns, client->id, TIMEOUT_MS, &client->holder, heard, client);
     } else if (kind < 7) {
-        mill_txns_add(&rig->txns, client->id, &client->holder, &partition, 1, heard, client);
+        const struct mill_txn *txn = mill_txns_find(&rig->txns, client->id);
+        if (!txn || txn->now.state != MILL_TXN_ONGOING) {
+            client->version =
+                mill_random_below(&rig->journal.random, 2) == 0 ? MILL_TXN_PLAIN : MILL_TXN_BUMPED;
+        }
+        mill_txns_add(&rig->txns, client->id, &client->holder, client->version, &partition, 1,
+                      heard, client);
     } else {
-        mill_txns_end(&rig->txns, client->id, &client->holder, kind > 7, heard, client);
+        mill_txns_end(&rig->txns, client->id, &client->holder, client->version, kind > 7, heard,
+                      client);
     }
 }
 
@@ -499,6 +513,104 @@ static void test_ended_means_ended_everywhere(void **state)
     assert_true(commits > SEEDS && resent > SEEDS); /* it has met what it is about */
 }
 
+/* --- an add before the end of the transaction before --------------------------------------------
+ */
+
+struct answer {
+    int heard;
+    int16_t error;
+    struct mill_txn_holder next;
+};
+
+static void heard_answer(void *context, int16_t error, const struct mill_txn_values *now)
+{
+    struct answer *answer = context;
+    answer->heard++;
+    answer->error = error;
+    if (error == MILL_KERR_NONE) {
+        answer->next = mill_txn_next_holder(now);
+    }
+}
+
+static void step_ms(struct rig *rig, uint64_t passed_ms)
+{
+    rig->now.mono_ns += passed_ms * MILL_NS_PER_MS;
+    rig->now.wall_ms += (int64_t)passed_ms;
+    mill_txns_step(&rig->txns, &rig->now);
+}
+
+/* Until there is an answer. */
+static void await(struct rig *rig, const struct answer *answer, int heard)
+{
+    for (uint32_t i = 0; answer->heard < heard; i++) {
+        assert_true(i < 1000);
+        step_ms(rig, 1);
+        if (rig->journal.todo_count > 0) {
+            journal_one(&rig->journal, false);
+        }
+    }
+    assert_int_equal(answer->heard, heard);
+}
+
+/* Up to an add with the epoch that the end gave out, whose markers are not written. */
+static void add_too_early(struct rig *rig, struct answer *answer)
+{
+    const struct mill_txn_partition partition = {"data", 3};
+    const struct mill_txn_holder none = {-1, -1};
+    rig_open(rig, 1);
+    rig->journal.calm = true;
+    for (uint32_t i = 0; i < 3; i++) { /* where the logs end, and what they have */
+        step_ms(rig, 1);
+        while (rig->journal.todo_count > 0) {
+            journal_one(&rig->journal, false);
+        }
+    }
+    *answer = (struct answer){0};
+    mill_txns_init(&rig->txns, "id0", TIMEOUT_MS, &none, heard_answer, answer);
+    await(rig, answer, 1);
+    mill_txns_add(&rig->txns, "id0", &answer->next, MILL_TXN_BUMPED, &partition, 1, heard_answer,
+                  answer);
+    await(rig, answer, 2);
+    mill_txns_end(&rig->txns, "id0", &answer->next, MILL_TXN_BUMPED, true, heard_answer, answer);
+    await(rig, answer, 3);
+    assert_int_equal(answer->next.producer_epoch, 1);
+    mill_txns_add(&rig->txns, "id0", &answer->next, MILL_TXN_BUMPED, &partition, 1, heard_answer,
+                  answer);
+    assert_int_equal(answer->heard, 3);
+}
+
+static void test_add_waits_for_the_end_before(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct answer answer;
+    add_too_early(&rig, &answer);
+    await(&rig, &answer, 4);
+    assert_int_equal(answer.error, MILL_KERR_NONE);
+    assert_int_equal(mill_txns_find(&rig.txns, "id0")->now.state, MILL_TXN_ONGOING);
+    assert_int_equal(answer.next.producer_epoch, 1);
+    assert_int_equal(rig.txns.waits_count, 0);
+    rig_close(&rig);
+    /* Not for ever; one of version 1 not at all. */
+    add_too_early(&rig, &answer);
+    step_ms(&rig, 999);
+    assert_int_equal(answer.heard, 3);
+    step_ms(&rig, 2);
+    assert_int_equal(answer.heard, 4);
+    assert_int_equal(answer.error, MILL_KERR_CONCURRENT_TRANSACTIONS);
+    const struct mill_txn_partition partition = {"data", 3};
+    mill_txns_add(&rig.txns, "id0", &answer.next, MILL_TXN_PLAIN, &partition, 1, heard_answer,
+                  &answer);
+    assert_int_equal(answer.heard, 5);
+    assert_int_equal(answer.error, MILL_KERR_CONCURRENT_TRANSACTIONS);
+    rig_close(&rig);
+    /* Nobody is forgotten when control ends. */
+    add_too_early(&rig, &answer);
+    rig_close(&rig);
+    assert_int_equal(answer.heard, 4);
+    assert_int_equal(answer.error, MILL_KERR_NOT_COORDINATOR);
+}
+
 static void heard_error(void *context, int16_t error, const struct mill_txn_values *now)
 {
     assert_null(now);
@@ -542,6 +654,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ids_that_were_never_stored_are_forgotten),
+        cmocka_unit_test(test_add_waits_for_the_end_before),
         cmocka_unit_test(test_ended_means_ended_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
