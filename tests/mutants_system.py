@@ -68,6 +68,7 @@ TABLE = (
     ("group-unstable-told", "tests/clients/transactions.py"),
     ("log-stable-is-watermark", "tests/clients/streams.py"),
     ("store-txn-run", "tests/clients/dump_internal.py"),
+    ("txn-no-fence", "tests/clients/transactions.py"),
     ("supervisor-leave-children", "tests/faults/kill_supervisor.py"),
     ("core-stop-unwritten", "tests/faults/stop.py"),
     ("store-any-cluster", "tests/faults/restore.py"),

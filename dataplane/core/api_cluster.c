@@ -21,13 +21,19 @@ static void get_api(const void *context, int32_t index, void *ret_element)
     element->max_version = api->version_max;
 }
 
+enum {
+    VERSIONS_LEVEL_ZERO = 4,
+    VERSIONS_CLUSTER = 5, /* a client says whom it expects (KIP-1242) */
+};
+
 /* Features of the cluster and their levels, as clients' tools show them (KIP-584). */
 static const struct {
     const char *name;
     int16_t level_min;
     int16_t level_max;
 } features[] = {
-    {"group.version", 0, 1}, /* 1: the consumer protocol (KIP-848) */
+    {"group.version", 0, 1},       /* 1: the consumer protocol (KIP-848) */
+    {"transaction.version", 0, 2}, /* 1: flexible records; 2: an epoch for each (KIP-890) */
 };
 
 static void get_supported(const void *context, int32_t index, void *ret_element)
@@ -60,8 +66,10 @@ static int versions_fill(struct mill_writer *to, const struct mill_request *requ
     answer.api_keys = (struct mill_warray){.count = count, .get = get_api, .context = &unknown};
     if (request->top_error == MILL_KERR_NONE) {
         int32_t features_count = (int32_t)MILL_COUNT_OF(features);
+        /* Older clients stumble over a lowest level of 0, which all of them have (KAFKA-17011). */
+        bool zero = request->header.api_version >= VERSIONS_LEVEL_ZERO;
         answer.supported_features =
-            (struct mill_warray){.count = features_count, .get = get_supported};
+            (struct mill_warray){.count = zero ? features_count : 0, .get = get_supported};
         answer.finalized_features =
             (struct mill_warray){.count = features_count, .get = get_finalized};
         answer.finalized_features_epoch = 0;
@@ -89,10 +97,6 @@ static bool software_text_good(const struct mill_wstr *text)
     }
     return true;
 }
-
-enum {
-    VERSIONS_CLUSTER = 5, /* a client says whom it expects (KIP-1242) */
-};
 
 /* Whether the cluster and node that the client expects, if any, are these. */
 static bool is_meant(struct mill_core *core, const struct mill_request *request,

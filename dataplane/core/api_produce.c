@@ -172,8 +172,27 @@ static void op_begin(struct mill_core *core, struct mill_request *request, uint3
     mill_request_op_start(core, request, index);
 }
 
+void mill_produce_ops_begun(struct mill_core *core, struct mill_request *request)
+{
+#ifndef MILL_MUTANT_CORE_FLUSH_FOREVER
+    if (request->ops_pending > 1) { /* some wait, for what may take longer than the client does */
+        struct mill_produce_request message;
+        struct mill_cursor at = request->body;
+        int r = mill_produce_request_decode(&at, request->header.api_version, &message);
+        MILL_ASSERT_EQ(r, 0); /* it was decoded before */
+        uint64_t wait_ms = (uint64_t)MILL_MAX(message.timeout_ms, 0);
+        mill_request_deadline(core, request, core->now.mono_ns + wait_ms * MILL_NS_PER_MS);
+    }
+#endif
+    mill_request_ops_begun(core, request);
+}
+
 void mill_produce_begin(struct mill_core *core, struct mill_request *request)
 {
+    if (request->ops_count > 0) { /* held while it asked for its transaction */
+        (void)mill_produce_adds_begin(core, request);
+        return;
+    }
     int16_t version = request->header.api_version;
     struct mill_produce_request message;
     struct mill_cursor at = request->body;
@@ -204,13 +223,7 @@ void mill_produce_begin(struct mill_core *core, struct mill_request *request)
             op_begin(core, request, index++, &message, &topic, &part);
         }
     }
-#ifndef MILL_MUTANT_CORE_FLUSH_FOREVER
-    if (request->ops_pending > 1) { /* some wait, for what may take longer than the client does */
-        uint64_t wait_ms = (uint64_t)MILL_MAX(message.timeout_ms, 0);
-        mill_request_deadline(core, request, core->now.mono_ns + wait_ms * MILL_NS_PER_MS);
-    }
-#endif
-    mill_request_ops_begun(core, request);
+    mill_produce_ops_begun(core, request);
 }
 
 void mill_produce_late(struct mill_core *core, struct mill_request *request)
@@ -318,6 +331,9 @@ static int produce_fill(struct mill_writer *to, const struct mill_request *reque
 
 void mill_produce_done(struct mill_core *core, struct mill_request *request)
 {
+    if (mill_produce_adds_begin(core, request)) {
+        return;
+    }
     struct mill_listener_words *words = mill_conn_words(core, request->conn);
     bool failed = false;
     for (uint32_t i = 0; i < request->ops_count; i++) {

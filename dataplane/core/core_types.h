@@ -132,8 +132,10 @@ struct mill_op {
     bool alone;     /* read: its request reads nothing else, so it may wait for memory */
     bool committed; /* isolation_level read_committed */
     bool duplicate;
-    bool changed; /* the watch fired because the partition is going */
-    bool late;    /* append: the client's time is over, a sync is not waited for */
+    bool changed;   /* the watch fired because the partition is going */
+    bool late;      /* append: the client's time is over, a sync is not waited for */
+    bool unvouched; /* append: its transaction's coordinator is to be asked (KIP-890) */
+    uint8_t asked;  /* the same: api_produce_adds.c */
     uint8_t refs_max;
     int32_t partition;
     struct mill_uuid topic_id;
@@ -534,6 +536,17 @@ void mill_api_ops_done(struct mill_core *core, struct mill_request *request);
 void mill_produce_begin(struct mill_core *core, struct mill_request *request);
 void mill_produce_done(struct mill_core *core, struct mill_request *request);
 void mill_produce_late(struct mill_core *core, struct mill_request *request);
+/* Every append was begun: the client's timeout counts for those that wait. */
+void mill_produce_ops_begun(struct mill_core *core, struct mill_request *request);
+/* api_produce_adds.c: partitions that the batches of a Produce add to their transaction (KIP-890).
+ * Asks the coordinator for those that nobody vouched for. ret: false when there are none: the
+ * request is done. */
+bool mill_produce_adds_begin(struct mill_core *core, struct mill_request *request);
+/* What the coordinator answers, with its header: what it added is appended. */
+void mill_produce_adds_answer(struct mill_core *core, struct mill_request *request,
+                              struct mill_cursor bytes);
+/* Control did not answer in time. */
+void mill_produce_adds_expired(struct mill_core *core, struct mill_request *request);
 void mill_fetch_begin(struct mill_core *core, struct mill_request *request);
 void mill_fetch_done(struct mill_core *core, struct mill_request *request);
 void mill_list_offsets_begin(struct mill_core *core, struct mill_request *request);
@@ -629,6 +642,10 @@ uint32_t mill_api_fetch_session_answer(struct mill_core *core, struct mill_reque
 
 /* Hands the whole frame to control; the answer, or the deadline, ends the request. */
 void mill_forward(struct mill_core *core, struct mill_request *request);
+/* The same with a frame of the core's own, from the API key on, copied within the call: what
+ * control answers goes to the request's API. A request that is held calls its API's begin again. */
+void mill_forward_own(struct mill_core *core, struct mill_request *request,
+                      const struct mill_cursor *frame);
 /* A deadline passed: gives control more time when it lives and the API may take longer.
  * ret: true when it did. */
 bool mill_forward_extend(struct mill_core *core, struct mill_request *request);

@@ -33,6 +33,7 @@ static uint64_t wait_of(const struct mill_core *core, const struct mill_request 
     case MILL_API_KEY_JOIN_GROUP:
     case MILL_API_KEY_SYNC_GROUP:
         return members_wait_ns;
+    case MILL_API_KEY_PRODUCE: /* adds partitions to a transaction */
     case MILL_API_KEY_INIT_PRODUCER_ID:
     case MILL_API_KEY_ADD_PARTITIONS_TO_TXN:
     case MILL_API_KEY_ADD_OFFSETS_TO_TXN:
@@ -69,6 +70,12 @@ bool mill_forward_extend(struct mill_core *core, struct mill_request *request)
 
 void mill_forward(struct mill_core *core, struct mill_request *request)
 {
+    mill_forward_own(core, request, &request->frame);
+}
+
+void mill_forward_own(struct mill_core *core, struct mill_request *request,
+                      const struct mill_cursor *frame)
+{
     const struct mill_stream *stream = request->conn->stream;
     if (request->deadline_ns == MILL_NEVER) {
         request->forward_until_ns = core->now.mono_ns + wait_of(core, request);
@@ -78,7 +85,7 @@ void mill_forward(struct mill_core *core, struct mill_request *request)
         mill_forward_expired(core, request);
         return;
     }
-    uint32_t size = request->frame_bytes - MILL_FRAME_SIZE_BYTES;
+    uint32_t size = frame->left_bytes;
     if (size > core->limits.control_frame_bytes_max) {
         core->words.bad_frames++;
         mill_conn_abort(core, request->conn);
@@ -95,7 +102,7 @@ void mill_forward(struct mill_core *core, struct mill_request *request)
     };
     memcpy(head.peer_address, stream->peer.address, sizeof(head.peer_address));
     int r = mill_frame_put(&core->frames_out, core->ipc, &core->ipc_core->scratch_out,
-                           MILL_FRAME_REQUEST, &head, sizeof(head), &request->frame);
+                           MILL_FRAME_REQUEST, &head, sizeof(head), frame);
     if (r == -EMSGSIZE) {
         mill_conn_abort(core, request->conn);
         return;
@@ -419,6 +426,9 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request)
     request->expired = true;
     request->forwarded_once = true;
     switch (request->header.api_key) {
+    case MILL_API_KEY_PRODUCE:
+        mill_produce_adds_expired(core, request);
+        break;
     case MILL_API_KEY_METADATA:
         mill_metadata_begin(core, request); /* from the map, as far as it knows */
         break;
@@ -481,7 +491,11 @@ static void answer_take(struct mill_core *core, const struct mill_frame_answer *
         } else if (answer->outcome == MILL_OUTCOME_BYTES && answer->size_bytes > 0) {
             struct mill_buf buf;
             struct mill_cursor at = mill_cursor_over(&buf, bytes, answer->size_bytes);
-            mill_answer_bytes(core, request, &at);
+            if (request->header.api_key == MILL_API_KEY_PRODUCE) {
+                mill_produce_adds_answer(core, request, at);
+            } else {
+                mill_answer_bytes(core, request, &at);
+            }
         } else {
             mill_conn_abort(core, request->conn);
         }

@@ -86,6 +86,7 @@ static void append_end(struct mill_core *core, struct mill_op *op, struct mill_p
     op->timestamp = result->append_time_ms;
     op->start_offset = result->start_offset;
     op->duplicate = result->duplicate;
+    op->unvouched = result->unvouched;
     op->bad_record = result->bad_record;
     op->bytes = result->bytes_copied;
     op->message[0] = '\0';
@@ -270,6 +271,7 @@ void mill_op_run(struct mill_core *core, struct mill_op *op)
     op->watch.user = op;
     op->error = MILL_KERR_NONE;
     op->bytes = 0;
+    op->unvouched = false;
     op->refs_count = 0; /* of an earlier try whose result found no room */
     op->list.size_bytes = 0;
     if (!partition) {

@@ -60,6 +60,7 @@ struct peer_result {
     struct peer_name name;
     int16_t error;
     bool duplicate;
+    bool unvouched;
     bool changed;
     int64_t base_offset;
     int64_t timestamp;
@@ -210,6 +211,7 @@ static void result_take(struct mill_core *core, uint32_t owner, const struct pee
         op->bytes = kept == result->refs_count ? result->bytes : 0;
         op->error = result->error;
         op->duplicate = result->duplicate;
+        op->unvouched = result->unvouched;
         op->changed = result->changed;
         op->base_offset = result->base_offset;
         op->timestamp = result->timestamp;
@@ -273,6 +275,7 @@ static bool result_send(struct mill_core *core, struct mill_op *op)
         .name = name_of(op),
         .error = op->error,
         .duplicate = op->duplicate,
+        .unvouched = op->unvouched,
         .changed = op->changed,
         .base_offset = op->base_offset,
         .timestamp = op->timestamp,

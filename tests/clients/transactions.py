@@ -4,9 +4,12 @@
 
 Method: librdkafka commits and aborts, is fenced by another producer of its id, and loses a transaction to its
 time-out; a reader of committed records gets exactly what was committed. Offsets committed in a transaction count
-when it is. Then copies from a topic to another (lib/txn_oracle.py: records and offsets in one transaction) run while
+when it is. Clients of version 2 (KIP-890) in plain requests: a Produce adds its partition and an EndTxn gives out the
+next epoch; what comes after the end with the last epoch is refused; an id goes from one version to the other and back.
+Then copies from a topic to another (lib/txn_oracle.py: records and offsets in one transaction) run while
 millrace-control and millraced are killed in turn: each record is in the target once. Java's producer and franz-go
-do the same without kills, and Kafka's dump tool decodes every record of the coordinator."""
+do the same without kills, with version 2, and Kafka's dump tool decodes every record of the coordinator and says which
+version wrote it."""
 import glob
 import os
 import re
@@ -15,6 +18,7 @@ import time
 import confluent_kafka
 from confluent_kafka import KafkaException, TopicPartition
 
+import txn_two
 from lib.broker import TOP, Broker, pick, run, skip, wait
 from lib.txn_oracle import LIMIT_S, PARTITIONS, Copies, read
 
@@ -137,6 +141,76 @@ def check_offsets(broker, address):
     group.close()
 
 
+def check_late(broker, address):
+    """What was on its way when its transaction ended is in no other one, and opens none that nobody ends."""
+    topic = "late"
+    broker.millrace("topic", "create", topic, "-p", str(PARTITIONS))
+    with txn_two.Producer(address, "late") as made:
+        made.init()
+        old = made.epoch
+        assert made.produce(topic, 0, "1") == txn_two.NONE
+        assert made.produce(topic, 0, "2", version=11) == txn_two.NONE, "it is part of the transaction"
+        assert made.produce(topic, 1, "9", version=11) == txn_two.TRANSACTION_ABORTABLE
+        assert made.produce(topic, 1, "9", version=9) == txn_two.INVALID_TXN_STATE
+        assert made.commit_offset("two", topic, 5) == txn_two.NONE
+        assert read(address, topic) == []
+        assert made.end(True) == txn_two.NONE
+        assert made.epoch == old + 1, (old, made.epoch)
+        assert made.end(True, epoch=old) == txn_two.NONE, "an EndTxn that is repeated tells the same"
+        wait("the records are not there", lambda: sorted(read(address, topic)) == [1, 2], LIMIT_S)
+        assert committed(address, "two", topic) == 5
+        # The last one again; one that never arrived; one to a partition that was not part of it.
+        for partition, sequence in ((0, 1), (0, 2), (1, 0), (2, 0)):
+            for version in (12, 11, 9):
+                error = made.produce(topic, partition, "66", epoch=old, sequence=sequence, version=version)
+                known = txn_two.INVALID_PRODUCER_EPOCH
+                unknown = {12: known, 11: txn_two.TRANSACTION_ABORTABLE, 9: txn_two.INVALID_TXN_STATE}[version]
+                assert error == (known if partition == 0 else unknown), (partition, sequence, version, error)
+        assert made.produce(topic, 0, "3", sequence=7) == 45, "a transaction begins with sequence 0"
+        assert made.produce(topic, 0, "3") == txn_two.NONE
+        assert made.end(False, epoch=old) == txn_two.PRODUCER_FENCED, "the one before is over for good"
+        assert made.end(False) == txn_two.NONE
+        assert made.end(False) == txn_two.NONE, "nothing was written, but a client need not know that"
+        assert made.epoch == old + 3, (old, made.epoch)
+        assert made.produce(topic, 2, "4") == txn_two.NONE
+        assert made.end(True) == txn_two.NONE
+    wait("the records are not there", lambda: sorted(read(address, topic)) == [1, 2, 4], LIMIT_S)
+    assert sorted(read(address, topic, "read_uncommitted")) == [1, 2, 3, 4]
+
+
+def check_versions(broker, address):
+    """An id whose clients are of either version."""
+    topic = "versions"
+    broker.millrace("topic", "create", topic, "-p", str(PARTITIONS))
+    first = producer(address, "versions")
+    write(first, topic, 0, 10)
+    with txn_two.Producer(address, "versions") as two:
+        two.init()
+        fails("the old one's commit", lambda: first.commit_transaction(LIMIT_S),
+              confluent_kafka.KafkaError._FENCED)
+        assert two.produce(topic, 0, "10") == txn_two.NONE
+        assert two.end(True) == txn_two.NONE
+        # The same client by the old requests: added by name, ended without another epoch.
+        epoch = two.epoch
+        assert two.produce(topic, 0, "11") == txn_two.NONE
+        assert two.end(True, version=4) == txn_two.NONE
+        assert two.epoch == epoch
+        assert two.produce(topic, 0, "12") == txn_two.NONE
+        third = producer(address, "versions")
+        assert two.produce(topic, 0, "77") == txn_two.INVALID_PRODUCER_EPOCH
+        assert two.end(True) == txn_two.PRODUCER_FENCED
+        write(third, topic, 13, 10)
+        third.commit_transaction(LIMIT_S)
+    wait("what was committed is not there, or more",
+         lambda: sorted(read(address, topic)) == [10, 11, *range(13, 23)], LIMIT_S)
+
+
+def check_features(address):
+    said = java("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", address, "describe")
+    row = next(line for line in said.splitlines() if "transaction.version" in line)
+    assert "SupportedMaxVersion: 2" in row and "FinalizedVersionLevel: 2" in row, said
+
+
 def check_copies(broker, kills, count):
     """Each record once, though everything is killed."""
     with Copies(broker, count) as copies:
@@ -196,6 +270,9 @@ def check_dump(broker):
     odd = [line for line in records if '"transactionalId":' not in line]
     odd += [line for line in got.splitlines() if "isvalid: false" in line or "xception" in line]
     assert not odd, odd[:5]
+    versions = {name: set(re.findall(rf'"transactionalId":"{name}".*"clientTransactionVersion":(\d)', got))
+                for name in ("java", "franz", "ends")}
+    assert versions == {"java": {"2"}, "franz": {"2"}, "ends": set()}, f"{versions}: version 0 is not told"
     assert states == {"Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"}, states
     print(f"DumpLogSegments decoded {len(records)} records of __transaction_state")
 
@@ -216,6 +293,9 @@ def main():
         check_fencing(broker, address)
         check_timeout(broker, address)
         check_offsets(broker, address)
+        check_late(broker, address)
+        check_versions(broker, address)
+        check_features(address)
         check_java(broker, address, count)
         print(run(GO, address).strip())
         check_tool(broker, address)

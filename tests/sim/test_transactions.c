@@ -3,8 +3,9 @@
  * is read once by who reads committed records, no record of another one, and the offset that was
  * committed with it is the group's. Method: a whole broker on virtual time (world.h); producers
  * with transactional ids, each with a group, do what clients do: they begin anew where they are
- * told to and repeat what may be repeated. Control and the data plane are killed between any two
- * turns. test_transactions [SEED]     one seed in place of the usual ones */
+ * told to and repeat what may be repeated. Each transaction is of either version of KIP-890, and a
+ * batch of one of version 2 may come once more after its end. Control and the data plane are killed
+ * between any two turns. test_transactions [SEED]     one seed in place of the usual ones */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,10 @@ enum {
     OFFSETS_VERSION = 2,
     PRODUCE_VERSION = 7,
     FETCH_VERSION = 5,
+    /* of transactions of version 2 */
+    END_BUMPS_VERSION = 5,
+    OFFSETS_ADDS_VERSION = 5,
+    PRODUCE_ADDS_VERSION = 12,
 };
 
 static const char topic[] = "sim";
@@ -56,6 +61,14 @@ enum doing {
     ADDING_OFFSETS,
     COMMITTING_OFFSET,
     ENDING,
+    COMING_LATE,
+};
+
+/* Whose transactions they are, and how far their batches are. */
+struct identity {
+    int64_t producer_id;
+    int16_t epoch;
+    int32_t sequences[PARTITIONS];
 };
 
 struct worker {
@@ -64,10 +77,15 @@ struct worker {
     char id[16];
     enum doing doing; /* asked */
     enum doing next;
-    int64_t producer_id;
-    int16_t epoch;
-    int32_t sequences[PARTITIONS];
-    uint32_t txn; /* number; 0 none */
+    bool flexible;   /* the answer that is waited for */
+    int16_t version; /* of that */
+    struct identity me;
+    bool bumps; /* the transaction is of version 2 */
+    bool bumps_next;
+    uint32_t txn;         /* number; 0 none */
+    struct identity last; /* of the last transaction of version 2 */
+    uint32_t last_txn;    /* its number, until a batch of it came late; 0 none */
+    bool again;           /* that batch is one that was sent before */
     uint32_t to[2];
     uint32_t at;   /* of to */
     uint32_t left; /* batches for the present partition */
@@ -83,6 +101,8 @@ struct run {
     uint32_t commits;
     uint32_t aborts;
     uint32_t inits;
+    uint32_t bumped; /* ends that gave out an epoch */
+    uint32_t late;   /* batches of it that were refused */
 };
 
 /* --- requests ----------------------------------------------------------------------------------
@@ -91,9 +111,18 @@ struct run {
 static void send(struct worker *worker, int16_t key, int16_t version, const uint8_t *body,
                  const struct mill_writer *to, enum doing doing)
 {
+    uint8_t tagged[1 + BODY_BYTES];
     MILL_ASSERT_EQ(to->error, 0);
-    world_send(&worker->client, key, version, body, to->size_bytes);
+    worker->flexible = version >= mill_api_find(key)->flexible_from;
+    worker->version = version;
     worker->doing = doing;
+    if (!worker->flexible) {
+        world_send(&worker->client, key, version, body, to->size_bytes);
+        return;
+    }
+    tagged[0] = 0; /* tags of the header */
+    memcpy(tagged + 1, body, to->size_bytes);
+    world_send(&worker->client, key, version, tagged, to->size_bytes + 1);
 }
 
 static void init(struct worker *worker)
@@ -129,8 +158,8 @@ static void add(struct worker *worker)
     struct mill_add_partitions_to_txn_request message;
     mill_add_partitions_to_txn_request_defaults(&message);
     message.v3_and_below_transactional_id = mill_wstr_of(worker->id);
-    message.v3_and_below_producer_id = worker->producer_id;
-    message.v3_and_below_producer_epoch = worker->epoch;
+    message.v3_and_below_producer_id = worker->me.producer_id;
+    message.v3_and_below_producer_epoch = worker->me.epoch;
     message.v3_and_below_topics =
         (struct mill_warray){.count = 1, .get = get_added_topic, .context = worker};
     mill_writer_init(&to, body, sizeof(body), NULL, 0);
@@ -139,14 +168,14 @@ static void add(struct worker *worker)
 }
 
 /* One record, whose value is the transaction's number. */
-static uint32_t build(const struct worker *worker, uint8_t *to)
+static uint32_t build(const struct identity *who, uint32_t txn, uint32_t partition, uint8_t *to)
 {
     uint32_t at = MILL_BATCH_HEADER_BYTES;
     static const uint8_t head[] = {28, 0, 0, 0, 1, 16};
     memset(to, 0, MILL_BATCH_HEADER_BYTES);
     memcpy(to + at, head, sizeof(head));
     at += sizeof(head);
-    mill_store_be64(to + at, worker->txn);
+    mill_store_be64(to + at, txn);
     at += 8;
     to[at++] = 0;
     mill_store_be32(to + 8, at - 12);
@@ -154,16 +183,16 @@ static uint32_t build(const struct worker *worker, uint8_t *to)
     mill_store_be16(to + 21, MILL_BATCH_TRANSACTIONAL);
     mill_store_be64(to + 27, 1700000000000);
     mill_store_be64(to + 35, 1700000000000);
-    mill_store_be64(to + 43, (uint64_t)worker->producer_id);
-    mill_store_be16(to + 51, (uint16_t)worker->epoch);
-    mill_store_be32(to + 53, (uint32_t)worker->sequences[worker->to[worker->at]]);
+    mill_store_be64(to + 43, (uint64_t)who->producer_id);
+    mill_store_be16(to + 51, (uint16_t)who->epoch);
+    mill_store_be32(to + 53, (uint32_t)who->sequences[partition]);
     mill_store_be32(to + 57, 1);
     mill_store_be32(to + 17, mill_crc32c(to + 21, at - 21));
     return at;
 }
 
 struct produce_of {
-    const struct worker *worker;
+    uint32_t partition;
     const uint8_t *batch;
     uint32_t batch_bytes;
 };
@@ -173,7 +202,7 @@ static void get_data(const void *context, int32_t index, void *ret_element)
     const struct produce_of *from = context;
     struct mill_produce_request_topic_data_partition_data *element = ret_element;
     MILL_UNUSED(index);
-    element->index = (int32_t)from->worker->to[from->worker->at];
+    element->index = (int32_t)from->partition;
     element->records =
         (struct mill_wrecords){.length = (int32_t)from->batch_bytes, .ptr = from->batch};
 }
@@ -186,21 +215,34 @@ static void get_data_topic(const void *context, int32_t index, void *ret_element
     element->partition_data = (struct mill_warray){.count = 1, .get = get_data, .context = context};
 }
 
-static void produce(struct worker *worker)
+static void produce(struct worker *worker, const struct identity *who, uint32_t txn,
+                    uint32_t partition, int16_t version, enum doing doing)
 {
     uint8_t body[BODY_BYTES];
     uint8_t batch[256];
     struct mill_writer to;
     struct mill_produce_request message;
-    const struct produce_of from = {worker, batch, build(worker, batch)};
+    const struct produce_of from = {partition, batch, build(who, txn, partition, batch)};
     mill_produce_request_defaults(&message);
     message.transactional_id = mill_wstr_of(worker->id);
     message.acks = -1;
     message.timeout_ms = 10000;
     message.topic_data = (struct mill_warray){.count = 1, .get = get_data_topic, .context = &from};
     mill_writer_init(&to, body, sizeof(body), NULL, 0);
-    (void)mill_produce_request_encode(&to, PRODUCE_VERSION, &message);
-    send(worker, MILL_API_KEY_PRODUCE, PRODUCE_VERSION, body, &to, PRODUCING);
+    (void)mill_produce_request_encode(&to, version, &message);
+    send(worker, MILL_API_KEY_PRODUCE, version, body, &to, doing);
+}
+
+/* A batch of the last transaction, on a way that took long: one that was sent before, or one to a
+ * partition that the transaction had not. */
+static void come_late(struct run *run, struct worker *worker)
+{
+    struct identity who = worker->last;
+    uint32_t partition = mill_random_below(&run->world.random, PARTITIONS);
+    worker->again = run->txns[worker->last_txn].sent[partition] > 0;
+    who.sequences[partition] -= worker->again;
+    produce(worker, &who, worker->last_txn, partition, PRODUCE_ADDS_VERSION, COMING_LATE);
+    worker->last_txn = 0;
 }
 
 static void add_offsets(struct worker *worker)
@@ -210,8 +252,8 @@ static void add_offsets(struct worker *worker)
     struct mill_add_offsets_to_txn_request message;
     mill_add_offsets_to_txn_request_defaults(&message);
     message.transactional_id = mill_wstr_of(worker->id);
-    message.producer_id = worker->producer_id;
-    message.producer_epoch = worker->epoch;
+    message.producer_id = worker->me.producer_id;
+    message.producer_epoch = worker->me.epoch;
     message.group_id = mill_wstr_of(worker->id);
     mill_writer_init(&to, body, sizeof(body), NULL, 0);
     (void)mill_add_offsets_to_txn_request_encode(&to, ADD_VERSION, &message);
@@ -243,12 +285,13 @@ static void commit_offset(struct worker *worker)
     mill_txn_offset_commit_request_defaults(&message);
     message.transactional_id = mill_wstr_of(worker->id);
     message.group_id = mill_wstr_of(worker->id);
-    message.producer_id = worker->producer_id;
-    message.producer_epoch = worker->epoch;
+    message.producer_id = worker->me.producer_id;
+    message.producer_epoch = worker->me.epoch;
     message.topics = (struct mill_warray){.count = 1, .get = get_offset_topic, .context = worker};
     mill_writer_init(&to, body, sizeof(body), NULL, 0);
-    (void)mill_txn_offset_commit_request_encode(&to, OFFSETS_VERSION, &message);
-    send(worker, MILL_API_KEY_TXN_OFFSET_COMMIT, OFFSETS_VERSION, body, &to, COMMITTING_OFFSET);
+    int16_t version = worker->bumps ? OFFSETS_ADDS_VERSION : OFFSETS_VERSION;
+    (void)mill_txn_offset_commit_request_encode(&to, version, &message);
+    send(worker, MILL_API_KEY_TXN_OFFSET_COMMIT, version, body, &to, COMMITTING_OFFSET);
 }
 
 static void end(struct run *run, struct worker *worker)
@@ -258,13 +301,14 @@ static void end(struct run *run, struct worker *worker)
     struct mill_end_txn_request message;
     mill_end_txn_request_defaults(&message);
     message.transactional_id = mill_wstr_of(worker->id);
-    message.producer_id = worker->producer_id;
-    message.producer_epoch = worker->epoch;
+    message.producer_id = worker->me.producer_id;
+    message.producer_epoch = worker->me.epoch;
     message.committed = worker->commit;
     run->txns[worker->txn].fate = worker->commit ? COMMITTING : OPEN;
     mill_writer_init(&to, body, sizeof(body), NULL, 0);
-    (void)mill_end_txn_request_encode(&to, END_VERSION, &message);
-    send(worker, MILL_API_KEY_END_TXN, END_VERSION, body, &to, ENDING);
+    int16_t version = worker->bumps ? END_BUMPS_VERSION : END_VERSION;
+    (void)mill_end_txn_request_encode(&to, version, &message);
+    send(worker, MILL_API_KEY_END_TXN, version, body, &to, ENDING);
 }
 
 /* --- answers -----------------------------------------------------------------------------------
@@ -296,7 +340,10 @@ static bool goes_on(struct run *run, struct worker *worker, int16_t error)
     }
     if (!is_retriable(error)) {
         /* Its time was over: the coordinator has aborted it and fenced this epoch. */
-        MILL_ASSERT_EQ(error, MILL_KERR_INVALID_PRODUCER_EPOCH);
+        bool decided = worker->bumps && worker->next == ENDING && worker->commit &&
+                       error == MILL_KERR_INVALID_TXN_STATE;
+        bool fenced = worker->bumps && worker->next == ENDING && error == MILL_KERR_PRODUCER_FENCED;
+        MILL_ASSERT(decided || fenced || error == MILL_KERR_INVALID_PRODUCER_EPOCH);
         if (worker->txn != 0) {
             over(run, worker, ABORTED);
         }
@@ -317,6 +364,9 @@ static void transaction_begin(struct run *run, struct worker *worker)
     worker->left = 1 + mill_random_below(&run->world.random, BATCHES_MAX - 1);
     worker->commit = mill_random_below(&run->world.random, 4) > 0;
     worker->with_offset = mill_random_below(&run->world.random, 2) == 0;
+    worker->bumps = worker->bumps_next;
+    worker->bumps_next = mill_random_below(&run->world.random, 3) > 0;
+    worker->last_txn = 0;
 }
 
 static void inited(struct run *run, struct worker *worker, struct mill_cursor *at)
@@ -327,11 +377,9 @@ static void inited(struct run *run, struct worker *worker, struct mill_cursor *a
         MILL_ASSERT(is_retriable(message.error_code));
         return;
     }
-    MILL_ASSERT(message.producer_id != worker->producer_id ||
-                message.producer_epoch > worker->epoch);
-    worker->producer_id = message.producer_id;
-    worker->epoch = message.producer_epoch;
-    memset(worker->sequences, 0, sizeof(worker->sequences));
+    MILL_ASSERT(message.producer_id != worker->me.producer_id ||
+                message.producer_epoch > worker->me.epoch);
+    worker->me = (struct identity){message.producer_id, message.producer_epoch, {0}};
     run->inits++;
     worker->next = ADDING;
 }
@@ -353,27 +401,44 @@ static void added(struct run *run, struct worker *worker, struct mill_cursor *at
     }
 }
 
-static void produced(struct run *run, struct worker *worker, struct mill_cursor *at)
+static int16_t produce_error(const struct worker *worker, struct mill_cursor *at)
 {
     struct mill_produce_response message;
     struct mill_produce_response_responses one;
     struct mill_produce_response_responses_partition_responses part;
-    uint32_t partition = worker->to[worker->at];
-    MILL_ASSERT_EQ(mill_produce_response_decode(at, PRODUCE_VERSION, &message), 0);
-    MILL_ASSERT(mill_produce_response_responses_next(&message.responses, PRODUCE_VERSION, &one));
+    int16_t version = worker->version;
+    MILL_ASSERT_EQ(mill_produce_response_decode(at, version, &message), 0);
+    MILL_ASSERT(mill_produce_response_responses_next(&message.responses, version, &one));
     MILL_ASSERT(mill_produce_response_responses_partition_responses_next(&one.partition_responses,
-                                                                         PRODUCE_VERSION, &part));
-    if (!goes_on(run, worker, part.error_code)) {
+                                                                         version, &part));
+    return part.error_code;
+}
+
+/* What comes after the end is in no transaction. */
+static void came_late(struct run *run, const struct worker *worker, struct mill_cursor *at)
+{
+    int16_t error = produce_error(worker, at);
+    MILL_ASSERT((worker->again && error == MILL_KERR_NONE) || is_retriable(error) ||
+                error == MILL_KERR_INVALID_PRODUCER_EPOCH);
+    run->late += error == MILL_KERR_INVALID_PRODUCER_EPOCH;
+}
+
+static void produced(struct run *run, struct worker *worker, struct mill_cursor *at)
+{
+    uint32_t partition = worker->to[worker->at];
+    if (!goes_on(run, worker, produce_error(worker, at))) {
         return;
     }
-    worker->sequences[partition]++;
+    worker->me.sequences[partition]++;
     run->txns[worker->txn].sent[partition]++;
     if (--worker->left > 0) {
         return;
     }
     worker->left = 1 + mill_random_below(&run->world.random, BATCHES_MAX - 1);
     if (++worker->at == 2) {
-        worker->next = worker->with_offset ? ADDING_OFFSETS : ENDING;
+        worker->next = !worker->with_offset ? ENDING
+                       : worker->bumps      ? COMMITTING_OFFSET
+                                            : ADDING_OFFSETS;
     }
 }
 
@@ -391,11 +456,11 @@ static void offset_committed(struct run *run, struct worker *worker, struct mill
     struct mill_txn_offset_commit_response message;
     struct mill_txn_offset_commit_response_topics one;
     struct mill_txn_offset_commit_response_topics_partitions part;
-    MILL_ASSERT_EQ(mill_txn_offset_commit_response_decode(at, OFFSETS_VERSION, &message), 0);
+    int16_t version = worker->version;
+    MILL_ASSERT_EQ(mill_txn_offset_commit_response_decode(at, version, &message), 0);
+    MILL_ASSERT(mill_txn_offset_commit_response_topics_next(&message.topics, version, &one));
     MILL_ASSERT(
-        mill_txn_offset_commit_response_topics_next(&message.topics, OFFSETS_VERSION, &one));
-    MILL_ASSERT(mill_txn_offset_commit_response_topics_partitions_next(&one.partitions,
-                                                                       OFFSETS_VERSION, &part));
+        mill_txn_offset_commit_response_topics_partitions_next(&one.partitions, version, &part));
     if (goes_on(run, worker, part.error_code)) {
         run->txns[worker->txn].offset = true;
         worker->next = ENDING;
@@ -405,10 +470,20 @@ static void offset_committed(struct run *run, struct worker *worker, struct mill
 static void ended(struct run *run, struct worker *worker, struct mill_cursor *at)
 {
     struct mill_end_txn_response message;
-    MILL_ASSERT_EQ(mill_end_txn_response_decode(at, END_VERSION, &message), 0);
+    MILL_ASSERT_EQ(mill_end_txn_response_decode(at, worker->version, &message), 0);
     if (goes_on(run, worker, message.error_code)) {
+        if (worker->bumps) {
+            MILL_ASSERT_EQ(message.producer_id, worker->me.producer_id);
+            MILL_ASSERT_EQ(message.producer_epoch, worker->me.epoch + 1);
+            worker->last = worker->me;
+            worker->last_txn = worker->txn;
+            worker->me = (struct identity){message.producer_id, message.producer_epoch, {0}};
+            run->bumped++;
+        }
         over(run, worker, worker->commit ? COMMITTED : ABORTED);
-        worker->next = ADDING;
+        /* From version 1 to 2 clients ask for an epoch: until the markers are written, a batch that
+         * asks nobody would belong to what was ended. */
+        worker->next = worker->bumps_next && !worker->bumps ? INITING : ADDING;
     }
 }
 
@@ -417,7 +492,7 @@ static void answer_take(struct run *run, struct worker *worker, uint32_t size)
     struct mill_buf buf;
     struct mill_cursor at = mill_cursor_over(&buf, worker->client.answer, size);
     enum doing doing = worker->doing;
-    MILL_ASSERT_EQ(mill_cursor_skip(&at, 4), 0); /* correlation id */
+    MILL_ASSERT_EQ(mill_cursor_skip(&at, 4 + worker->flexible), 0); /* correlation id, tags */
     worker->doing = IDLE;
     switch (doing) {
     case INITING:
@@ -438,6 +513,9 @@ static void answer_take(struct run *run, struct worker *worker, uint32_t size)
     case ENDING:
         ended(run, worker, &at);
         break;
+    case COMING_LATE:
+        came_late(run, worker, &at);
+        break;
     case IDLE:
         MILL_ASSERT(false);
     }
@@ -457,10 +535,15 @@ static void ask(struct run *run, struct worker *worker)
         if (worker->txn == 0) {
             transaction_begin(run, worker);
         }
-        add(worker);
-        break;
+        if (!worker->bumps) {
+            add(worker);
+            break;
+        }
+        worker->next = PRODUCING;
+        __attribute__((fallthrough));
     case PRODUCING:
-        produce(worker);
+        produce(worker, &worker->me, worker->txn, worker->to[worker->at],
+                worker->bumps ? PRODUCE_ADDS_VERSION : PRODUCE_VERSION, PRODUCING);
         break;
     case ADDING_OFFSETS:
         add_offsets(worker);
@@ -471,6 +554,8 @@ static void ask(struct run *run, struct worker *worker)
     case ENDING:
         end(run, worker);
         break;
+    case COMING_LATE:
+        MILL_ASSERT(false); /* is never next */
     }
 }
 
@@ -506,7 +591,11 @@ static void worker_step(struct run *run, struct worker *worker, bool begin)
         worker_disconnect(worker);
     } else if (worker->doing == IDLE && mill_random_below(&run->world.random, 3) == 0 &&
                (begin || worker->txn != 0 || worker->next == INITING)) {
-        ask(run, worker);
+        if (worker->last_txn != 0 && mill_random_below(&run->world.random, 2) == 0) {
+            come_late(run, worker);
+        } else {
+            ask(run, worker);
+        }
     }
 }
 
@@ -765,7 +854,7 @@ static void run_seed(uint64_t seed, uint32_t cores)
     find_coordinator(&run.world, 1);
     for (uint32_t i = 0; i < WORKERS; i++) {
         snprintf(run.workers[i].id, sizeof(run.workers[i].id), "worker-%u", i);
-        run.workers[i].producer_id = -1;
+        run.workers[i].me.producer_id = -1;
     }
     for (uint32_t round = 0; round < ROUNDS; round++) {
         turns(&run, TURNS_PER_ROUND, true);
@@ -801,9 +890,13 @@ static void run_seed(uint64_t seed, uint32_t cores)
         MILL_ASSERT_EQ(mill_log_stats(run.world.cores[i].core->log)->transactions, 0ull);
     }
     MILL_ASSERT_LT(10u, run.commits);
+    MILL_ASSERT_LT(10u, run.bumped);
+    MILL_ASSERT_LT(5u, run.late);
     world_close(&run.world);
-    printf("seed %llu cores %u: %u committed, %u aborted, %u epochs\n", (unsigned long long)seed,
-           cores, run.commits, run.aborts, run.inits);
+    printf("seed %llu cores %u: %u committed, %u aborted, %u epochs asked for, %u with an end, "
+           "%u late batches refused\n",
+           (unsigned long long)seed, cores, run.commits, run.aborts, run.inits, run.bumped,
+           run.late);
 }
 
 static void test_transactions_are_whole_or_nothing(void **state)
