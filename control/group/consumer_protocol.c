@@ -59,7 +59,9 @@ static void read_parts(struct mill_rec_reader *from, const struct mill_consumer_
                 from->error = -ENOMEM;
                 break;
             }
-            memcpy(more.items, ret->items, ret->count * sizeof(ret->items[0]));
+            if (ret->count > 0) {
+                memcpy(more.items, ret->items, ret->count * sizeof(ret->items[0]));
+            }
             more.count = ret->count;
             *ret = more;
         }

@@ -39,7 +39,7 @@ class Producer:
         self.stopped = threading.Event()
         self.process = subprocess.Popen(["kcat", "-b", broker.address("LOCAL"), "-q", "-P", "-t", topic, "-X",
                                          "linger.ms=5"], stdin=subprocess.PIPE, text=True)
-        self.thread = threading.Thread(target=self.run)
+        self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
 
     def run(self):
@@ -65,7 +65,7 @@ class Member:
         self.process = start(broker, "LOCAL", client, topic, topic, None, protocol, idle_s=LIMIT_S)
         self.values = []
         self.wrong = []
-        self.threads = [threading.Thread(target=self.read, args=pipe) for pipe in
+        self.threads = [threading.Thread(target=self.read, args=pipe, daemon=True) for pipe in
                         ((self.process.stdout, self.values), (self.process.stderr, self.wrong))]
         for thread in self.threads:
             thread.start()
@@ -85,8 +85,8 @@ class Member:
 
 
 def listed(broker):
-    """group -> (state, type)"""
-    rows = json.loads(broker.millrace("group", "list", "-o", "json"))
+    """group -> (state, type); nothing while the coordinator loads them"""
+    rows = json.loads(broker.millrace("group", "list", "-o", "json", check=False) or "[]")
     return {row["name"]: (row["state"], row["type"]) for row in rows}
 
 
