@@ -75,6 +75,11 @@ class Member:
         for line in pipe:
             lines.append(line.strip())
 
+    def end(self):
+        """After a failure: nothing of it is left."""
+        self.process.kill()
+        self.process.wait(LIMIT_S)
+
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(LIMIT_S)
@@ -122,6 +127,23 @@ def roll(broker, name, clients, kill):
     broker.millrace("topic", "create", topic, "-p", str(PARTITIONS))
     members = [Member(broker, client, topic, "classic") for client in clients]
     producer = Producer(broker, topic)
+    try:
+        values, sent = turn(broker, name, topic, clients, members, producer, kill)
+    except BaseException:
+        producer.process.kill()
+        for member in members:
+            member.end()
+        raise
+    counts = collections.Counter(int(value) for value in values if value.isdigit())
+    lost = [number for number in range(sent) if number not in counts]
+    doubled = sum(count - 1 for count in counts.values())
+    print(f"{name}: {sent} records, {len(lost)} lost, {doubled} read twice, over and back")
+    assert not lost, f"{name}: {len(lost)} of {sent} lost: {lost[:10]}"
+    assert doubled <= sent * DOUBLED_MAX, f"{name}: {doubled} of {sent} read twice"
+
+
+def turn(broker, name, topic, clients, members, producer, kill):
+    """Replaces each member, twice. Returns what was read, and how many were sent."""
     values = []
     until_settled(broker, name, topic, "classic")
     for protocol in ("consumer", "classic"):
@@ -140,12 +162,7 @@ def roll(broker, name, clients, kill):
     time.sleep(3)
     for member in members:
         values += member.stop()
-    counts = collections.Counter(int(value) for value in values if value.isdigit())
-    lost = [number for number in range(sent) if number not in counts]
-    doubled = sum(count - 1 for count in counts.values())
-    print(f"{name}: {sent} records, {len(lost)} lost, {doubled} read twice, over and back")
-    assert not lost, f"{name}: {len(lost)} of {sent} lost: {lost[:10]}"
-    assert doubled <= sent * DOUBLED_MAX, f"{name}: {doubled} of {sent} read twice"
+    return values, sent
 
 
 def main():
