@@ -51,6 +51,22 @@ def results(said):
     return {name: result for result, name in re.findall(r"^--- (PASS|FAIL|SKIP): (\w+) ", said, re.MULTILINE)}
 
 
+def run_tests(address, records, *words, inside=()):
+    """What the program says of the tests that words pick; it fails when one of them does."""
+    environment = dict(os.environ, KGO_SEEDS=address, KGO_TEST_RF="1", KGO_TEST_RECORDS=str(records),
+                       KGO_LOG_LEVEL="none")
+    # In the folder of its source, where one of the tests reads it.
+    with open(os.path.join(DIR, "kgo.source"), encoding="utf-8") as source:
+        home = source.read().strip()
+    done = subprocess.run([*inside, PROGRAM, "-test.v", f"-test.timeout={LIMIT_S}s", *words], env=environment, cwd=home,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                          timeout=LIMIT_S + 60, check=False)
+    got = results(done.stdout)
+    failed = [name for name, result in got.items() if result == "FAIL"]
+    assert done.returncode == 0 and not failed and got, f"{failed} of {len(got)}\n{done.stdout[-20000:]}"
+    return done.stdout
+
+
 def main():
     if not os.path.exists(PROGRAM):
         skip("franz-go's tests are not in build/clients: tests/clients/setup")
@@ -64,22 +80,13 @@ def main():
     left_out = {name for names, _, _ in LEFT_OUT for name in names.split()}
     named = {name for names in AREAS.values() for name in names.split()}
     pattern = sys.argv[1:2] or ["."]
-    words = ["-test.v", f"-test.timeout={LIMIT_S}s", "-test.run", *pattern]
+    words = ["-test.run", *pattern]
     if not FULL:
         words += ["-test.skip", f"^({'|'.join(SLOW)})$"]
         print(f"reduced: without {', '.join(SLOW)}")
     with Broker(nic=False, settings=PATIENT) as broker:
         broker.start()
-        environment = dict(os.environ, KGO_SEEDS=broker.address("LOCAL"), KGO_TEST_RF="1",
-                           KGO_TEST_RECORDS=str(records), KGO_LOG_LEVEL="none")
-        # In the folder of its source, where one of the tests reads it.
-        with open(os.path.join(DIR, "kgo.source"), encoding="utf-8") as source:
-            home = source.read().strip()
-        done = subprocess.run([PROGRAM, *words], env=environment, cwd=home, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, errors="replace", timeout=LIMIT_S + 60, check=False)
-        got = results(done.stdout)
-        failed = [name for name, result in got.items() if result == "FAIL"]
-        assert done.returncode == 0 and not failed and got, f"{failed} of {len(got)}\n{done.stdout[-20000:]}"
+        got = results(run_tests(broker.address("LOCAL"), records, *words))
         broker.wait_no_loans()
     skipped = {name for name, result in got.items() if result == "SKIP"}
     assert skipped <= left_out, f"left themselves out: {sorted(skipped - left_out)}"

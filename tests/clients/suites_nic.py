@@ -14,6 +14,7 @@ import sys
 import time
 
 import confluent_suite
+import franz_suite
 import groups
 import java_tools
 import kcat
@@ -23,12 +24,13 @@ from transactions import GO as TRANSACTIONS
 
 CODECS = os.path.join(TOP, "build/clients/go/franz")
 OURS = os.path.join(TOP, "tests/clients/confluent_suite.py")
+ETL = ("TestGroupETL", "TestTxnEtl")  # of franz-go's own tests
 NIC = "NIC"
 AT_ONCE = 3  # clients that wait most of their time
 ALONE = ("kcat, records", *java_tools.ALONE)  # counts loans; leave classes, change settings, kill processes
 IDLE_S = 6   # a member's partitions may come late beside the others
 LIMIT_S = 900
-# Of Kafka's tools by default: those that are quick to tell whether bytes, groups and administration pass the port.
+# By default: what is quick to tell whether bytes, groups and administration pass the port.
 TOOLS = ("TopicCommand", "ConsoleProducer, ConsoleConsumer", "GetOffsetShell", "ConsumerGroupCommand",
          "ProducerPerformance, ConsumerPerformance")
 
@@ -61,6 +63,14 @@ def check_transactions(broker):
     run(*broker.inside(NIC), TRANSACTIONS, broker.address(NIC), timeout=LIMIT_S)
 
 
+def check_etl(broker):
+    """Its own tests: chains of groups, with transactions and without, that pass on what another wrote."""
+    said = franz_suite.run_tests(broker.address(NIC), pick(100000, 2000), "-test.run", f"^({'|'.join(ETL)})$",
+                                 inside=broker.inside(NIC))
+    got = franz_suite.results(said)
+    assert got == dict.fromkeys(ETL, "PASS"), f"{got}\n{said[-4000:]}"
+
+
 def check_confluent(broker):
     said = run(*broker.inside(NIC), groups.NEWEST, "-B", OURS, broker.address(NIC), "nic-", timeout=LIMIT_S,
                check=False)
@@ -77,12 +87,14 @@ CHECKS = {
     "franz-go, group": ("two members share, the next one goes on", lambda broker: check_group(broker, "franz-go")),
     "franz-go, group of the new protocol": ("the same", lambda broker: check_group(broker, "franz-go", "consumer")),
     "franz-go, transactions": ("copies with the group's offsets, some aborted", check_transactions),
+    "franz-go's own tests": (", ".join(ETL), check_etl),
     "confluent-kafka, newest": ("all checks of `python-suites`", check_confluent),
 }
+BY_DEFAULT = {*CHECKS, *TOOLS} - {"franz-go's own tests"}
 
 
 def main():
-    needed = (groups.JARS, groups.NEWEST, groups.GO, CODECS, TRANSACTIONS)
+    needed = (groups.JARS, groups.NEWEST, groups.GO, CODECS, TRANSACTIONS, franz_suite.PROGRAM)
     missing = [path for path in needed if not os.path.exists(path)]
     if missing:
         skip(f"{' '.join(missing)} is not there: tests/clients/setup")
@@ -101,9 +113,9 @@ def main():
         for name, (what, _) in rows.items():
             table.row(name, what)
             table.result(name, "works")
-        chosen = [name for name in rows if FULL or name not in java or name in TOOLS]
+        chosen = [name for name in rows if FULL or name in BY_DEFAULT]
         if not FULL:
-            print(f"reduced: {len(TOOLS)} in place of {len(java)} rows of Kafka's tools")
+            print(f"reduced: {len(chosen)} in place of {len(rows)} rows")
         chosen = [name for name in chosen if not only or any(word in name for word in only)]
 
         def one(name):
