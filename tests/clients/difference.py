@@ -53,7 +53,7 @@ EPOCHS = ("member_epoch", "group_epoch", "assignment_epoch")  # they count chang
 NAMES = ("topic_id", "name", "topic", "topic_name", "group_id", "partition_index", "partition", "index", "resource_name",
          "transactional_id", "member_id")
 SORTED_BY = ("name", "topic", "topic_id", "group_id", "partition_index", "partition", "partition_id", "index", "resource_name",
-             "resource_type", "node_id", "broker_id", "member_id", "group", "api_key")
+             "resource_type", "node_id", "broker_id", "member_id", "group", "api_key", "entity_type", "entity")
 
 
 def asks(name, *values):
@@ -116,8 +116,8 @@ WANTED = (
     ("DescribeConfigs", "results.configs.synonyms", "a default that another key gives, as log.retention.hours, or that "
      "only topics have, is told", lambda _, mine, theirs: isinstance(theirs, list) and all(
          row in mine for row in theirs) and all(row["source"] == 5 for row in mine if row not in theirs)),
-    ("DescribeTopicPartitions", "topics.*", "Kafka fails at a topic without a name", lambda request, mine, theirs:
-     theirs in (-1, -2147483648) and any(row["name"] == "" for row in request["topics"])),
+    ("DescribeTopicPartitions", "(topics.*|next_cursor)", "Kafka fails at a topic without a name",
+     lambda request, *_: any(row["name"] == "" for row in request["topics"])),
     ("ListOffsets", "topics.partitions.(offset|timestamp)", "the record with the greatest time is told as long as it is "
      "there", lambda request, mine, theirs: mine == -1 and asks("timestamp", -3)(request)),
     ("DescribeConfigs", "results.configs.(config_source|synonyms)", "min.insync.replicas of all brokers, which Kafka "
@@ -564,6 +564,7 @@ def main():
     # Nothing goes by its age, or is compacted, while one of the two has answered and the other has not yet.
     same = {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false",
             "log.retention.check.interval.ms": "86400000", "log.cleaner.backoff.ms": "86400000",
+            "offsets.retention.check.interval.ms": "86400000",
             "log.segment.delete.delay.ms": "100", "log.message.timestamp.after.max.ms": FOREVER}
     with Broker(nic=False, settings=same) as broker, Kafka("/tmp", settings=same | {
             "log.initial.task.delay.ms": "86400000", "transaction.state.log.replication.factor": "1",
