@@ -110,7 +110,11 @@ WANTED = (
     ("ElectLeaders", "replica_election_results", "an election of all: topics of which nothing is elected are left out",
      lambda request, mine, _: request["topic_partitions"] is None and mine == []),
     ("CreateTopics", "topics.topic_id", "a topic that was only checked has no id", asks("validate_only", True)),
-    ("(Incremental)?AlterConfigs", "closed", "resources of no type: Kafka never answers", asks("resource_type", 0, 9)),
+    ("(Incremental)?AlterConfigs", "closed", "nothing but resources of no type, or named twice: Kafka never answers",
+     lambda _, mine, theirs: "closed" not in mine and theirs["closed"]),
+    ("DescribeConfigs", "results.configs.*", "all settings of a broker: its own listeners, folders and what can change "
+     "while it runs", lambda request, *_: any(row["resource_type"] == 4 and not row["configuration_keys"]
+                                              for row in request["resources"])),
     ("DescribeConfigs", "results.configs.names", "settings of brokers: what is not built is not told, ours are; Kafka "
      "keeps unknown ones and min.insync.replicas of all brokers", asks("resource_type", 4)),
     ("DescribeConfigs", "results.configs.synonyms", "a default that another key gives, as log.retention.hours, or that "
@@ -129,8 +133,8 @@ WANTED = (
      "sets itself", lambda request, mine, theirs: theirs == 40 and any(
          row["resource_type"] == 4 and row["resource_name"] == "" for row in request["resources"])),
     ("AddPartitionsToTxn", "closed", "without transactions: Kafka never answers", asks("transactions", [])),
-    ("DescribeTopicPartitions", "next_cursor", "behind the last partition there is nothing to go on from; Kafka's sum "
-     "overflows", lambda _, mine, theirs: mine is None and theirs["partition_index"] < 0),
+    ("DescribeTopicPartitions", "(topics|next_cursor.*)", "behind the last partition there is nothing to go on from; "
+     "Kafka's sum overflows", lambda request, *_: (request["cursor"] or {}).get("partition_index") == 2147483647),
 )
 
 
