@@ -262,6 +262,9 @@ static void set_make(const struct altering *altering, struct resource *resource,
                 return;
             }
         }
+    }
+    for (uint32_t i = 0; i < resource->changes_count; i++) {
+        const struct change *change = &resource->changes[i];
         if (change->operation < OPERATION_SET || change->operation > OPERATION_SUBTRACT) {
             refuse(resource, MILL_KERR_INVALID_REQUEST, "an operation that is not known");
             return;

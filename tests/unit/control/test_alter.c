@@ -89,6 +89,9 @@ static void test_alter_faults_refused(void **state)
     const struct alteration keys[] = {{"retention.ms", "5", 0}, {"retention.ms", "6", 0}};
     const struct altered key_twice = {"here", keys, 2, 0};
     assert_int_equal(alter_many(&f, &key_twice, 1, 1, false), 42);
+    const struct alteration appends[] = {{"retention.ms", "5", 2}, {"retention.ms", "6", 2}};
+    const struct altered append_twice = {"here", appends, 2, 0}; /* 40 for one of them alone */
+    assert_int_equal(alter_many(&f, &append_twice, 1, 1, false), 42);
     assert_int_equal(settings_of(&f, "here")->retention_ms, 77);
     fake_close(&f);
 }
