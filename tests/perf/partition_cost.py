@@ -22,6 +22,7 @@ COUNT = 10000
 BYTES_MAX = 4096
 MARK_BYTES = 64  # of the arena's tables
 SERVED_S = 60
+BATCH_BYTES = 16384
 RATE_LEAST = 0.9 if FULL else 1 / 3
 ROUNDS = 5 if FULL else 3
 SETTLE_S = 5  # until extents of an idle partition are given back
@@ -55,20 +56,23 @@ def idle(broker):
     return each, took
 
 
-def rate(broker, topic, partitions, seconds):
+def rate(broker, topic, partitions, batches):
     got = json.loads(run(os.path.join(broker.build, "millrace"), "bench", "produce", "-b", broker.address("LOCAL"),
-                         "-t", topic, "-p", str(partitions), "--seconds", str(seconds), "-o", "json"))
+                         "-t", topic, "-p", str(partitions), "--batch-bytes", str(BATCH_BYTES), "--count", str(batches),
+                         "-o", "json"))
     assert got["errors"] == 0, got
     return got["bytes_per_s"]
 
 
 def active(broker):
-    seconds, rounds = pick(10, 2), []
+    batches, rounds = pick(50000, 20000), []
+    room = shutil.disk_usage("/dev/shm").free
+    assert room > 3 * ROUNDS * batches * BATCH_BYTES, f"/dev/shm has {room >> 20} MiB free"
     with Client(broker.address("LOCAL")) as client:
         for partition in (0, COUNT - 1):
             assert client.produce("many", partition, batch())[0] == 0
     for _ in range(ROUNDS):
-        rounds.append((rate(broker, "one", 1, seconds), rate(broker, "many", COUNT, seconds)))
+        rounds.append((rate(broker, "one", 1, batches), rate(broker, "many", COUNT, batches)))
         print(f"one partition {rounds[-1][0] / 1e6:.0f} MB/s, {COUNT} of them {rounds[-1][1] / 1e6:.0f} MB/s", flush=True)
     if FULL:
         one, many = (statistics.median(rates) for rates in zip(*rounds))
