@@ -20,6 +20,34 @@ static uint64_t farthest(uint64_t burst_ns, uint64_t now_ns)
     return now_ns > burst_ns ? now_ns - burst_ns : 0;
 }
 
+/* Points are compared as signed: a use that is taken back from a point that began anew meanwhile
+ * leaves it below zero, which is in the past. ret: how far a lies behind b; negative: before. */
+static int64_t ahead(uint64_t a, uint64_t b)
+{
+#ifdef MILL_MUTANT_CORE_QUOTA_WRAPS
+    return a > b ? (int64_t)MILL_MIN(a - b, (uint64_t)INT64_MAX) : a < b ? -1 : 0;
+#endif
+    return (int64_t)(a - b);
+}
+
+static uint64_t wait_of(uint64_t until_ns, uint64_t now_ns)
+{
+    int64_t wait_ns = ahead(until_ns, now_ns);
+    return wait_ns > 0 ? MILL_MIN((uint64_t)wait_ns, 2 * MILL_QUOTA_DEBT_MAX_NS) : 0;
+}
+
+/* Kafka's pause for time is one sample at most: a debt that outlives the window would throttle long
+ * after an overload. */
+static uint64_t debt_max(enum mill_quota_kind kind, uint64_t burst_ns)
+{
+#ifndef MILL_MUTANT_CORE_QUOTA_TIME_OWED
+    if (kind == MILL_QUOTA_TIME) {
+        return MILL_MIN(burst_ns, MILL_QUOTA_DEBT_MAX_NS);
+    }
+#endif
+    return MILL_QUOTA_DEBT_MAX_NS;
+}
+
 /* Points are moved and read without an order: each stands for itself. */
 static bool is_at_rest(const struct mill_quota_client *client, uint64_t floor_ns)
 {
@@ -27,7 +55,8 @@ static bool is_at_rest(const struct mill_quota_client *client, uint64_t floor_ns
     return true;
 #endif
     for (uint32_t kind = 0; kind < MILL_QUOTA_KINDS; kind++) {
-        if (atomic_load_explicit(&client->until_ns[kind], memory_order_relaxed) > floor_ns) {
+        uint64_t until_ns = atomic_load_explicit(&client->until_ns[kind], memory_order_relaxed);
+        if (ahead(until_ns, floor_ns) > 0) {
             return false;
         }
     }
@@ -79,7 +108,7 @@ static uint64_t raise(_Atomic uint64_t *point, uint64_t floor_ns)
 #ifdef MILL_MUTANT_CORE_QUOTA_BURSTS_ALL
     floor_ns = 0;
 #endif
-    for (uint32_t i = 0; i < RAISES_MAX && seen < floor_ns; i++) {
+    for (uint32_t i = 0; i < RAISES_MAX && ahead(seen, floor_ns) < 0; i++) {
         if (atomic_compare_exchange_strong_explicit(point, &seen, floor_ns, memory_order_relaxed,
                                                     memory_order_relaxed)) {
             return floor_ns;
@@ -98,10 +127,8 @@ uint64_t mill_quota_use(struct mill_quota_client *client, uint64_t hash, enum mi
     }
     uint64_t cost_ns = MILL_MIN(amount, amount_max) * MILL_NS_PER_S / per_second;
     uint64_t seen = raise(point, farthest(burst_ns, now_ns));
-    cost_ns = MILL_MIN(cost_ns, MILL_QUOTA_DEBT_MAX_NS);
-    if (seen > now_ns + MILL_QUOTA_DEBT_MAX_NS) {
-        cost_ns = 0;
-    }
+    int64_t room_ns = ahead(now_ns + debt_max(kind, burst_ns), seen);
+    cost_ns = MILL_MIN(cost_ns, (uint64_t)MILL_MAX(room_ns, (int64_t)0));
 #ifdef MILL_MUTANT_CORE_QUOTA_LOST
     uint64_t until_ns = seen + cost_ns;
     atomic_store_explicit(point, until_ns, memory_order_relaxed);
@@ -113,7 +140,7 @@ uint64_t mill_quota_use(struct mill_quota_client *client, uint64_t hash, enum mi
         atomic_fetch_sub_explicit(point, cost_ns, memory_order_relaxed);
         return 0;
     }
-    return until_ns > now_ns ? until_ns - now_ns : 0;
+    return wait_of(until_ns, now_ns);
 }
 
 uint64_t mill_quota_owed(const struct mill_quota_client *client, enum mill_quota_kind kind,
@@ -121,5 +148,5 @@ uint64_t mill_quota_owed(const struct mill_quota_client *client, enum mill_quota
 {
     uint64_t until_ns = atomic_load_explicit(&client->until_ns[kind], memory_order_relaxed);
     bool same = atomic_load_explicit(&client->per_second[kind], memory_order_relaxed) == per_second;
-    return same && until_ns > now_ns ? until_ns - now_ns : 0;
+    return same ? wait_of(until_ns, now_ns) : 0;
 }

@@ -30,7 +30,8 @@ enum {
     MILL_QUOTA_CLIENTS_MAX = 4096, /* of either part; a power of two */
     MILL_QUOTA_PLACES = 32,        /* that a client may have */
 };
-/* The longest debt: a client that used more at once is let off the rest. */
+/* The longest debt: a client that used more at once is let off the rest. That of MILL_QUOTA_TIME is
+ * no longer than the burst. */
 #define MILL_QUOTA_DEBT_MAX_NS (86400ull * 1000000000ull)
 
 enum mill_quota_part {

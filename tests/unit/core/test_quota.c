@@ -182,6 +182,31 @@ static void test_use_debt_is_bounded(void **state)
     free(table);
 }
 
+/* An overload that is over throttles no longer than the window that remembers it in Kafka: 40 ms of
+ * a core each second at 1 %. */
+static void test_use_debt_of_time_is_a_window(void **state)
+{
+    (void)state;
+    struct mill_quota_table *table = table_make();
+    struct mill_quota_client *client = &table->together;
+    const uint64_t per_second = 10 * MILL_NS_PER_MS;
+    uint64_t wait = 0;
+    for (uint32_t i = 0; i < 600; i++) {
+        wait = mill_quota_use(client, 0, MILL_QUOTA_TIME, per_second, 40 * MILL_NS_PER_MS, burst_ns,
+                              begin_ns + i * MILL_NS_PER_S);
+        assert_true(wait <= burst_ns);
+    }
+    assert_int_equal(wait, burst_ns);
+    uint64_t later = begin_ns + 600 * MILL_NS_PER_S + burst_ns;
+    assert_int_equal(mill_quota_owed(client, MILL_QUOTA_TIME, per_second, later), 0);
+    /* One use that is far too long is a window's debt, whatever the client had left. */
+    later += burst_ns;
+    assert_int_equal(mill_quota_use(client, 0, MILL_QUOTA_TIME, per_second, 3600 * MILL_NS_PER_S,
+                                    burst_ns, later),
+                     burst_ns);
+    free(table);
+}
+
 /* --- places ------------------------------------------------------------------------------------
  */
 
@@ -266,6 +291,29 @@ static void test_use_of_lost_place_is_taken_back(void **state)
     free(table);
 }
 
+/* Another core may begin the point of the place's new client at 0 between a use and its taking
+ * back: the point is below zero then, which is no debt, neither now nor later. */
+static void test_use_taken_back_of_new_point_is_no_debt(void **state)
+{
+    (void)state;
+    for (uint32_t kind = 0; kind < MILL_QUOTA_KINDS; kind++) {
+        struct mill_quota_table *table = table_make();
+        struct mill_quota_client *client =
+            mill_quota_place(table, MILL_QUOTA_PART_OTHERS, 7, burst_ns, begin_ns);
+        atomic_store(&client->per_second[kind], 1000);
+        atomic_fetch_sub(&client->until_ns[kind], MILL_NS_PER_S);
+        assert_int_equal(mill_quota_owed(client, kind, 1000, begin_ns), 0);
+        struct mill_quota_client *taken = mill_quota_place(
+            table, MILL_QUOTA_PART_OTHERS, 7 + MILL_QUOTA_CLIENTS_MAX, burst_ns, begin_ns);
+        assert_true(taken == client); /* at rest */
+        atomic_store(&client->hash, 7);
+        assert_int_equal(mill_quota_use(client, 7, kind, 1000, 10000, burst_ns, begin_ns), 0);
+        assert_int_equal(mill_quota_use(client, 7, kind, 1000, 500, burst_ns, begin_ns),
+                         MILL_NS_PER_S / 2);
+        free(table);
+    }
+}
+
 /* --- cores -------------------------------------------------------------------------------------
  */
 
@@ -334,9 +382,11 @@ int main(void)
         cmocka_unit_test(test_use_gives_what_samples_give),
         cmocka_unit_test(test_use_new_limit_has_no_debt),
         cmocka_unit_test(test_use_debt_is_bounded),
+        cmocka_unit_test(test_use_debt_of_time_is_a_window),
         cmocka_unit_test(test_place_taken_only_at_rest),
         cmocka_unit_test(test_place_named_clients_all_have_one),
         cmocka_unit_test(test_use_of_lost_place_is_taken_back),
+        cmocka_unit_test(test_use_taken_back_of_new_point_is_no_debt),
         cmocka_unit_test(test_use_of_cores_is_summed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
