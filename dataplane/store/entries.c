@@ -116,6 +116,19 @@ int mill_store_waiting_write(struct mill_store *store, struct store_partition *p
     return r;
 }
 
+void mill_store_waiting_show(struct mill_store *store, struct store_partition *partition,
+                             const struct store_segment *segment)
+{
+    if (segment != &partition->segments[partition->segments_count - 1] ||
+        mill_store_is_fenced(store, partition)) {
+        return;
+    }
+    int r = mill_store_waiting_write(store, partition);
+    if (r < 0 && !mill_store_passing(r)) {
+        mill_log_dirs_fence(store->dirs, partition->dir, r);
+    }
+}
+
 void mill_store_waiting_drop(struct store_partition *partition)
 {
     free(partition->waiting);

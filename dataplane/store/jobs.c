@@ -461,9 +461,8 @@ static int read_in(struct mill_store *store, struct store_partition *partition,
     bool known = cursor->generation == partition->generation && cursor->slot == partition->slot &&
                  cursor->offset == read->offset && cursor->segment == segment->base_offset &&
                  cursor->pos_bytes > 0 && cursor->pos_bytes < segment->log_bytes;
-    if (!known && segment == &partition->segments[partition->segments_count - 1]) {
-        int r = mill_store_waiting_write(store, partition);
-        MILL_UNUSED(r); /* then more headers are looked at */
+    if (!known) {
+        mill_store_waiting_show(store, partition, segment);
     }
     bool index = !known && segment->index_bytes > 0;
     int file = index ? mill_store_file(store, partition, segment, STORE_FILE_INDEX) : 0;

@@ -398,6 +398,7 @@ static int segment_believe(struct mill_store *store, struct store_partition *par
     segment->index_bytes = (uint64_t)index;
     segment->time_bytes = (uint64_t)time;
     segment->next_offset = next_offset;
+    segment->first_timestamp = size > 0 ? STORE_TIME_UNREAD : -1;
     int64_t txn = mill_store_txn_size(store, partition, segment->base_offset);
     if (txn < 0) {
         return txn == -ENODATA ? 0 : (int)txn;

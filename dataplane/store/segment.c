@@ -27,7 +27,7 @@ void mill_store_account(const struct store_partition *partition, struct store_se
         segment->max_timestamp = batch->max_timestamp;
         segment->max_offset = last;
     }
-    if (segment->first_timestamp < 0) {
+    if (segment->first_timestamp == -1) {
         segment->first_timestamp = batch->max_timestamp;
     }
     if (segment->since_index > (uint64_t)MILL_MAX(partition->settings.index_interval_bytes, 0)) {
@@ -305,7 +305,7 @@ static int append_run(struct mill_store *store, struct store_partition *partitio
 int64_t mill_store_first_timestamp(struct mill_store *store, struct store_partition *partition,
                                    struct store_segment *segment)
 {
-    if (segment->first_timestamp < 0 && segment->log_bytes >= MILL_BATCH_HEADER_BYTES) {
+    if (segment->first_timestamp == STORE_TIME_UNREAD) {
         uint8_t header[MILL_BATCH_HEADER_BYTES];
         struct mill_batch first;
         int file = mill_store_file(store, partition, segment, STORE_FILE_LOG);
@@ -314,7 +314,7 @@ int64_t mill_store_first_timestamp(struct mill_store *store, struct store_partit
             segment->first_timestamp = first.max_timestamp;
         }
     }
-    return segment->first_timestamp;
+    return MILL_MAX(segment->first_timestamp, (int64_t)-1);
 }
 
 int mill_store_append(struct mill_store *store, struct store_partition *partition,

@@ -40,6 +40,8 @@ enum {
     STORE_UNKNOWN_TOLD = 8, /* files of others that are named at start, per directory */
 };
 
+#define STORE_TIME_UNREAD INT64_MIN /* ... a start has not read it */
+
 #define STORE_RETRY_NS (500 * MILL_NS_PER_MS) /* between tries while the disk is full */
 
 enum store_file_kind {
@@ -60,7 +62,7 @@ struct store_segment {
     int64_t max_timestamp;           /* -1 none */
     int64_t max_offset;              /* last offset of the batch that has it */
     int64_t time_last;               /* timestamp of the last .timeindex entry */
-    int64_t first_timestamp;         /* of the first batch, -1 none or not read yet */
+    int64_t first_timestamp;         /* of the first batch that has one, -1 none, or ... */
     uint64_t since_index;            /* bytes since the last .index entry */
     int32_t files[STORE_FILE_KINDS]; /* slots of open files, -1 closed */
 };
@@ -413,6 +415,10 @@ void mill_store_waiting_add(struct store_partition *partition, const struct stor
 /* Writes those that wait. ret: 0; -errno, they go on waiting. */
 int mill_store_waiting_write(struct mill_store *store,
                              struct store_partition *partition) MILL_WARN_UNUSED;
+/* Before a segment is searched: writes those of it that wait. Where that cannot be the search looks
+ * at more batches; a failure that does not pass fences the directory. */
+void mill_store_waiting_show(struct mill_store *store, struct store_partition *partition,
+                             const struct store_segment *segment);
 void mill_store_waiting_drop(struct store_partition *partition);
 
 /* --- load.c -------------------------------------------------------------------------------------

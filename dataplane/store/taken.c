@@ -29,6 +29,7 @@ void mill_store_taken_free(struct store_partition *taken)
     if (taken) {
         mill_store_producers_free(&taken->producers);
         mill_store_names_free(taken);
+        mill_store_waiting_drop(taken);
         free(taken->segments);
         free(taken);
     }

@@ -110,10 +110,7 @@ static int batch_find(struct mill_store *store, int file, const struct find *fin
 static int time_start(struct mill_store *store, struct store_partition *partition,
                       struct store_segment *segment, int64_t time_ms, uint64_t *ret_pos)
 {
-    if (segment == &partition->segments[partition->segments_count - 1]) {
-        int r = mill_store_waiting_write(store, partition);
-        MILL_UNUSED(r); /* then more batches are looked at */
-    }
+    mill_store_waiting_show(store, partition, segment);
     uint64_t low = 0;
     uint64_t high = segment->time_bytes / STORE_TIME_ENTRY_BYTES;
     int64_t offset = segment->base_offset;

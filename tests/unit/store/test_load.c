@@ -218,6 +218,60 @@ static void test_segment_is_rolled_by_its_age_after_a_clean_start(void **state)
     drop_log();
 }
 
+/* One whose batches have no time has no age: that is not looked for at each append. */
+static void test_batches_without_time_are_looked_at_once(void **state)
+{
+    MILL_UNUSED(state);
+    make_log(33);
+    struct mill_log_settings settings = fixture_settings();
+    fixture_partition(&f, 1, &settings);
+    m->producer_id = -1;
+    m->epoch = -1;
+    m->sequence = -1;
+    m->timestamp = -1;
+    uint64_t before = 0;
+    for (int i = 0; i < 4; i++) {
+        if (i == 1) {
+            fixture_close(&f, true);
+            reopen();
+            fixture_partition(&f, 1, &settings);
+        }
+        maker_build(m, 1);
+        maker_must(&f, mill_log_at(f.log, i == 0 ? 1 : 0), m);
+        fixture_settle(&f);
+        before = i == 1 ? disk_model_counts(disk)->bytes_read : before;
+    }
+    assert_int_equal(disk_model_counts(disk)->bytes_read, before);
+    fixture_close(&f, true);
+    drop_log();
+}
+
+/* Entries that wait are written before their segment is searched: where that fails the directory is
+ * given up, and never written to again. */
+static void test_search_writes_no_entries_into_a_fenced_directory(void **state)
+{
+    MILL_UNUSED(state);
+    int64_t end = make_log(34);
+    struct mill_partition *partition = mill_log_at(f.log, 0);
+    bool fired = false;
+    struct mill_log_watch watch = {.user = &fired};
+    disk_model_faults(disk)->write_error = -EIO;
+    for (int i = 0; i < 3; i++) {
+        struct mill_time_result found;
+        uint64_t writes = disk_model_counts(disk)->writes;
+        int r = mill_log_find_time(partition, 1700000000000 + end - 1, false, &watch, &found);
+        for (uint32_t k = 0; r != 0 && k < 20; k++) {
+            fixture_settle(&f);
+            r = mill_log_find_time(partition, 1700000000000 + end - 1, false, &watch, &found);
+        }
+        assert_int_equal(mill_partition_state_of(partition), MILL_LOG_FAILED);
+        assert_true(i == 0 || disk_model_counts(disk)->writes == writes);
+    }
+    disk_model_faults(disk)->write_error = 0;
+    fixture_close(&f, false);
+    drop_log();
+}
+
 /* Appends so many batches that the store does not see. ret: the log's end. */
 static int64_t append_unseen(struct mill_partition *partition, int batches)
 {
@@ -897,6 +951,8 @@ int main(void)
         cmocka_unit_test(test_clean_start_reads_only_headers_of_large_batches),
         cmocka_unit_test(test_segment_is_rolled_by_its_age_after_a_clean_start),
         cmocka_unit_test(test_index_entries_are_written_together),
+        cmocka_unit_test(test_batches_without_time_are_looked_at_once),
+        cmocka_unit_test(test_search_writes_no_entries_into_a_fenced_directory),
         cmocka_unit_test(test_times_that_were_lost_are_found_again),
         cmocka_unit_test(test_start_after_a_kill_walks_the_last_segment),
         cmocka_unit_test(test_start_after_a_kill_walks_what_came_since_a_clean_end),
