@@ -362,10 +362,17 @@ int16_t mill_txn_verify(const struct mill_txn *txn, const struct mill_txn_holder
 /* --- the end -----------------------------------------------------------------------------------
  */
 
-/* The holder's last EndTxn of version 2 is the one that ended this, or will. */
+/* The holder's last EndTxn of version 2 is the one that ended this, or will. An end of version 1
+ * gave out no epoch: the one above the holder's is another client's then. */
 static bool is_end_again(const struct mill_txn_values *now, const struct mill_txn_holder *holder)
 {
+#ifndef MILL_MUTANT_TXN_AGAIN_ANY_VERSION
+    if (now->version < MILL_TXN_BUMPED) {
+        return false;
+    }
+#endif
     bool rotated = now->previous_producer_id == holder->producer_id &&
+                   now->previous_producer_id != now->producer_id &&
                    holder->producer_epoch == MILL_TXN_EPOCH_MAX && now->producer_epoch == 0;
     return rotated || (holder->producer_id == now->producer_id &&
                        now->producer_epoch == holder->producer_epoch + 1);

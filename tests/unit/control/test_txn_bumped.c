@@ -129,6 +129,45 @@ static void test_last_epoch_rotates_the_id(void **state)
     rig_close(&rig);
 }
 
+/* Who has ended one of version 2 and was replaced by a client of version 1 does not get that one's
+ * epoch by asking for an end again, however near the epochs are. */
+static void test_end_of_version_1_is_nobody_elses(void **state)
+{
+    MILL_UNUSED(state);
+    static const struct {
+        bool commit;
+        int16_t epoch; /* of the first client, behind its own end */
+    } table[] = {{false, 1}, {true, 1}, {false, MILL_TXN_EPOCH_MAX}};
+    for (size_t i = 0; i < MILL_COUNT_OF(table); i++) {
+        struct rig rig;
+        int16_t epoch = table[i].epoch;
+        rig_open(&rig);
+        assert_int_equal(init(&rig, -1, -1), MILL_KERR_NONE);
+        rig.txn->now.producer_epoch = (int16_t)(epoch - 1);
+        assert_int_equal(add2(&rig, 1000, (int16_t)(epoch - 1)), MILL_KERR_NONE);
+        assert_int_equal(commit2(&rig, 1000, (int16_t)(epoch - 1)), MILL_KERR_NONE);
+        complete(&rig);
+        check_next(&rig, 1000, epoch);
+        assert_int_equal(init(&rig, -1, -1), MILL_KERR_NONE);
+        const struct mill_txn_holder other = mill_txn_next_holder(&rig.txn->now);
+        assert_int_equal(other.producer_id, epoch == MILL_TXN_EPOCH_MAX ? 1001 : 1000);
+        assert_int_equal(add(&rig, other.producer_id, other.producer_epoch, "t", 0),
+                         MILL_KERR_NONE);
+        bool commit = table[i].commit;
+        assert_int_equal(end(&rig, other.producer_id, other.producer_epoch, commit),
+                         MILL_KERR_NONE);
+        int16_t error = other.producer_id == 1000 ? MILL_KERR_PRODUCER_FENCED
+                                                  : MILL_KERR_INVALID_PRODUCER_ID_MAPPING;
+        assert_int_equal(end_of(&rig, MILL_TXN_BUMPED, 1000, epoch, commit), error);
+        complete(&rig);
+        assert_int_equal(rig.txn->now.version, MILL_TXN_PLAIN);
+        assert_int_equal(end_of(&rig, MILL_TXN_BUMPED, 1000, epoch, commit), error);
+        assert_int_equal(end_of(&rig, MILL_TXN_BUMPED, 1000, epoch, !commit), error);
+        check_next(&rig, other.producer_id, other.producer_epoch);
+        rig_close(&rig);
+    }
+}
+
 /* Who was aborted by its time-out may abort, too, and goes on; a commit is told from that. */
 static void test_abort_after_the_time_out_goes_on(void **state)
 {
@@ -156,6 +195,7 @@ int main(void)
         cmocka_unit_test(test_each_end_gives_out_an_epoch),
         cmocka_unit_test(test_versions_change_between_transactions),
         cmocka_unit_test(test_last_epoch_rotates_the_id),
+        cmocka_unit_test(test_end_of_version_1_is_nobody_elses),
         cmocka_unit_test(test_abort_after_the_time_out_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
