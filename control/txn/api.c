@@ -14,7 +14,10 @@ enum {
     INIT_FENCED_VERSION = 4,
     ADD_FENCED_VERSION = 2,
     END_FENCED_VERSION = 2,
-    BATCHED_VERSION = 4,    /* AddPartitionsToTxn with many transactions; of leaders, which add */
+    BATCHED_VERSION = 4, /* AddPartitionsToTxn with many transactions; of leaders, which add */
+    /* Transactions that one request adds to: each may cost a copy of 20,000 partitions in one turn.
+     * Cores name one. */
+    ADDED_TXNS_MAX = 64,
     ABORTABLE_VERSION = 5,  /* of AddPartitionsToTxn: knows TRANSACTION_ABORTABLE */
     END_BUMPED_VERSION = 5, /* EndTxn that gives out an epoch for the next transaction */
 };
@@ -385,14 +388,22 @@ static struct added_txn *take_txn(struct adding *adding, const struct mill_wstr 
     return txn->id && txn->topics ? txn : NULL;
 }
 
+/* ret: false no memory, or too many. */
 static bool take_batched(struct adding *adding, struct mill_add_partitions_to_txn_request *in,
                          int16_t version)
 {
     struct mill_add_partitions_to_txn_request_transactions asked;
     struct mill_add_partitions_to_txn_request_transactions_topics topic;
+    uint32_t added_count = 0;
     while (
         mill_add_partitions_to_txn_request_transactions_next(&in->transactions, version, &asked)) {
         struct added_txn *txn = take_txn(adding, &asked.transactional_id, asked.topics.count);
+        added_count += !asked.verify_only;
+#ifndef MILL_MUTANT_TXN_ADDS_UNBOUNDED
+        if (added_count > ADDED_TXNS_MAX) {
+            return false;
+        }
+#endif
         if (!txn) {
             return false;
         }

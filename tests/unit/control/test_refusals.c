@@ -17,6 +17,7 @@ enum {
 ENCODER(txn_offset_commit)
 ENCODER(offset_delete)
 ENCODER(add_offsets_to_txn)
+ENCODER(add_partitions_to_txn)
 ENCODER(end_txn)
 ENCODER(consumer_group_heartbeat)
 ENCODER(sync_group)
@@ -131,6 +132,65 @@ static void test_transactional_ids_have_characters(void **state)
     at = ask(MILL_API_KEY_ADD_OFFSETS_TO_TXN, 3, add_offsets_to_txn_out, &add);
     assert_int_equal(mill_add_offsets_to_txn_response_decode(&at, 3, &added), 0);
     assert_int_equal(added.error_code, MILL_KERR_INVALID_REQUEST);
+    fake_close(&f);
+}
+
+static void get_added_index(const void *context, int32_t index, void *element)
+{
+    MILL_UNUSED(context);
+    *(int32_t *)element = index;
+}
+
+static void get_added_topic(const void *context, int32_t index, void *element)
+{
+    struct mill_add_partitions_to_txn_request_transactions_topics *to = element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    to->name = mill_wstr_of("here");
+    to->partitions = one_of(get_added_index, NULL);
+}
+
+/* context: how many add; those behind are only to be verified. */
+static void get_added(const void *context, int32_t index, void *element)
+{
+    struct mill_add_partitions_to_txn_request_transactions *to = element;
+    to->transactional_id = mill_wstr_of("id");
+    to->producer_id = 1;
+    to->verify_only = index >= *(const int32_t *)context;
+    to->topics = one_of(get_added_topic, NULL);
+}
+
+/* What a request may make control do in one turn is bounded. */
+static void test_adds_to_many_transactions_are_bounded(void **state)
+{
+    MILL_UNUSED(state);
+    static const struct {
+        int32_t adds;
+        int32_t verifies;
+        enum mill_frame_outcome outcome;
+    } table[] = {
+        {64, 0, MILL_OUTCOME_BYTES},
+        {64, 1000, MILL_OUTCOME_BYTES},
+        {65, 0, MILL_OUTCOME_CLOSE},
+        {10000, 0, MILL_OUTCOME_CLOSE},
+    };
+    setup();
+    for (size_t i = 0; i < MILL_COUNT_OF(table); i++) {
+        struct mill_add_partitions_to_txn_request in;
+        struct mill_add_partitions_to_txn_response out;
+        int32_t count = table[i].adds + table[i].verifies;
+        mill_add_partitions_to_txn_request_defaults(&in);
+        in.transactions =
+            (struct mill_warray){.count = count, .get = get_added, .context = &table[i].adds};
+        struct mill_writer writer = fake_begin(&f, MILL_API_KEY_ADD_PARTITIONS_TO_TXN, 5);
+        assert_int_equal(add_partitions_to_txn_out(&writer, 5, &in), 0);
+        struct mill_cursor at = fake_call(&f, &writer, MILL_API_KEY_ADD_PARTITIONS_TO_TXN, 5);
+        assert_int_equal(f.outcome, table[i].outcome);
+        if (table[i].outcome == MILL_OUTCOME_BYTES) {
+            assert_int_equal(mill_add_partitions_to_txn_response_decode(&at, 5, &out), 0);
+            assert_int_equal(out.results_by_transaction.count, count);
+        }
+    }
     fake_close(&f);
 }
 
@@ -382,6 +442,7 @@ int main(void)
         cmocka_unit_test(test_txn_commit_wants_a_group),
         cmocka_unit_test(test_delete_of_offsets_wants_a_group),
         cmocka_unit_test(test_transactional_ids_have_characters),
+        cmocka_unit_test(test_adds_to_many_transactions_are_bounded),
         cmocka_unit_test(test_heartbeats_are_checked_before_their_group),
         cmocka_unit_test(test_joining_heartbeats_name_no_topics),
         cmocka_unit_test(test_sync_says_its_protocol),

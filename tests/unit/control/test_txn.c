@@ -292,6 +292,39 @@ static void test_set_is_sorted_and_unique(void **state)
     free(set);
 }
 
+/* Random sets joined one after the other, against a bit for each partition. */
+static void test_set_is_what_was_added(void **state)
+{
+    MILL_UNUSED(state);
+    static const char *const names[] = {"", "a", "ab", "b"};
+    struct mill_random random = {.state = 7};
+    for (uint32_t round = 0; round < 300; round++) {
+        struct mill_txn_set *set = NULL;
+        uint64_t bits = 0;
+        for (uint32_t i = 0; i < 6; i++) {
+            struct mill_txn_partition added[12];
+            struct mill_txn_set *next = NULL;
+            uint32_t count = mill_random_below(&random, MILL_COUNT_OF(added));
+            for (uint32_t k = 0; k < count; k++) {
+                uint32_t bit = mill_random_below(&random, 64);
+                added[k] = (struct mill_txn_partition){names[bit / 16], (int32_t)(bit % 16)};
+                bits |= UINT64_C(1) << bit;
+            }
+            assert_int_equal(mill_txn_set_join(set, added, count, &next), 0);
+            free(set);
+            set = next;
+            assert_int_equal(set->count, __builtin_popcountll(bits));
+            for (uint32_t bit = 0, at = 0; bit < 64; bit++) { /* sorted, too */
+                if ((bits >> bit) & 1) {
+                    assert_string_equal(set->items[at].topic, names[bit / 16]);
+                    assert_int_equal(set->items[at++].index, bit % 16);
+                }
+            }
+        }
+        free(set);
+    }
+}
+
 /* --- records -----------------------------------------------------------------------------------
  */
 
@@ -812,6 +845,7 @@ int main(void)
         cmocka_unit_test(test_one_change_at_a_time),
         cmocka_unit_test(test_memory_is_bounded),
         cmocka_unit_test(test_set_is_sorted_and_unique),
+        cmocka_unit_test(test_set_is_what_was_added),
         cmocka_unit_test(test_record_by_hand),
         cmocka_unit_test(test_record_read),
         cmocka_unit_test(test_damaged_record_is_refused),
