@@ -22,6 +22,12 @@ struct mill_txn_wait {
     char id[];
 };
 
+static void wait_free(struct mill_txn_wait *wait)
+{
+    free(wait->added);
+    free(wait);
+}
+
 bool mill_txn_wait_add(struct mill_txns *txns, const char *id, const struct mill_txn_holder *holder,
                        const struct mill_txn_partition *added, uint32_t added_count,
                        mill_txns_done done, void *context)
@@ -39,6 +45,13 @@ bool mill_txn_wait_add(struct mill_txns *txns, const char *id, const struct mill
         free(wait);
         return false;
     }
+#ifndef MILL_MUTANT_TXN_WAITS_UNCOUNTED
+    if (txns->env.bytes + wait->added->size_bytes > txns->env.bytes_max) {
+        txns->env.full++;
+        wait_free(wait);
+        return false;
+    }
+#endif
     txns->env.bytes += wait->added->size_bytes;
     *txns->waits_last = wait;
     txns->waits_last = &wait->next;
@@ -59,39 +72,33 @@ static struct mill_txn_wait *take_out(struct mill_txns *txns, struct mill_txn_wa
     return wait;
 }
 
-static void wait_free(struct mill_txn_wait *wait)
+/* Asks again, or says that its time is over. May put others at the end of the list. */
+static void wait_end(struct mill_txns *txns, struct mill_txn_wait *wait)
 {
-    free(wait->added);
-    free(wait);
+    if (wait->until_ns <= txns->now_ns) {
+        wait->done(wait->context, MILL_KERR_CONCURRENT_TRANSACTIONS, NULL);
+    } else {
+        mill_txns_add(txns, wait->id, &wait->holder, MILL_TXN_BUMPED, wait->added->items,
+                      wait->added->count, wait->done, wait->context);
+    }
+    wait_free(wait);
 }
 
 uint64_t mill_txn_waits_step(struct mill_txns *txns)
 {
     struct mill_txn_wait **at = &txns->waits;
-    struct mill_txn_wait *ready = NULL;
-    struct mill_txn_wait **ready_last = &ready;
     bool late = txns->waits && txns->waits->until_ns <= txns->now_ns;
-    while ((txns->waits_look || late) && *at) {
+    uint32_t count = txns->waits_look || late ? txns->waits_count : 0;
+    txns->waits_look = false;
+    /* One after the other: the first of an id that writes makes it busy again, and those behind
+     * wait on, each until its own time. */
+    for (uint32_t i = 0; i < count; i++) {
         const struct mill_txn *txn = mill_txns_find(txns, (*at)->id);
         if (!txn || !mill_txn_busy(txn) || (*at)->until_ns <= txns->now_ns) {
-            *ready_last = take_out(txns, at);
-            ready_last = &(*ready_last)->next;
+            wait_end(txns, take_out(txns, at));
         } else {
             at = &(*at)->next;
         }
-    }
-    *ready_last = NULL;
-    txns->waits_look = false;
-    while (ready) {
-        struct mill_txn_wait *wait = ready;
-        ready = wait->next;
-        if (wait->until_ns <= txns->now_ns) {
-            wait->done(wait->context, MILL_KERR_CONCURRENT_TRANSACTIONS, NULL);
-        } else {
-            mill_txns_add(txns, wait->id, &wait->holder, MILL_TXN_BUMPED, wait->added->items,
-                          wait->added->count, wait->done, wait->context);
-        }
-        wait_free(wait);
     }
     return txns->waits ? txns->waits->until_ns : MILL_NEVER;
 }

@@ -8,7 +8,8 @@
 
 #include "control/txn/txns.h"
 
-/* Keeps an add, with copies of what it names. ret: false no room or memory: answer it now. */
+/* Keeps an add, with copies of what it names. ret: false no room (bytes_max, too) or
+ * memory: answer it now. */
 bool mill_txn_wait_add(struct mill_txns *txns, const char *id, const struct mill_txn_holder *holder,
                        const struct mill_txn_partition *added, uint32_t added_count,
                        mill_txns_done done, void *context);

@@ -611,6 +611,88 @@ static void test_add_waits_for_the_end_before(void **state)
     assert_int_equal(answer.error, MILL_KERR_NOT_COORDINATOR);
 }
 
+/* The next thing that was asked of the journal, some time later. */
+static void journal_late(struct rig *rig, uint64_t passed_ms)
+{
+    step_ms(rig, passed_ms);
+    assert_true(rig->journal.todo_count > 0);
+    journal_one(&rig->journal, false);
+    step_ms(rig, 0);
+}
+
+/* Many that wait for one id, whose log is slow: each until its own time, however often another one
+ * of them was asked again meanwhile. */
+static void test_adds_wait_until_their_own_time(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct answer first;
+    struct answer others[4] = {0};
+    add_too_early(&rig, &first);
+    for (int32_t i = 0; i < 4; i++) {
+        const struct mill_txn_partition partition = {"data", i % 2};
+        mill_txns_add(&rig.txns, "id0", &first.next, MILL_TXN_BUMPED, &partition, 1, heard_answer,
+                      &others[i]);
+    }
+    assert_int_equal(rig.txns.waits_count, 5);
+    journal_late(&rig, 100); /* the marker */
+    journal_late(&rig, 100); /* that all have it */
+    assert_int_equal(rig.txns.waits_count, 4);
+    journal_late(&rig, 300); /* the first add; the next one is asked */
+    assert_int_equal(rig.txns.waits_count, 3);
+    step_ms(&rig, 499);
+    for (int32_t i = 0; i < 4; i++) {
+        assert_int_equal(others[i].heard, 0);
+    }
+    step_ms(&rig, 2);
+    for (int32_t i = 1; i < 4; i++) {
+        assert_int_equal(others[i].heard, 1);
+        assert_int_equal(others[i].error, MILL_KERR_CONCURRENT_TRANSACTIONS);
+    }
+    assert_int_equal(others[0].heard, 0);
+    assert_int_equal(rig.txns.waits_count, 0);
+    await(&rig, &others[0], 1);
+    assert_int_equal(others[0].error, MILL_KERR_NONE);
+    rig_close(&rig);
+    /* Those that need no record follow at once. */
+    add_too_early(&rig, &first);
+    for (int32_t i = 0; i < 4; i++) {
+        const struct mill_txn_partition partition = {"data", 3};
+        mill_txns_add(&rig.txns, "id0", &first.next, MILL_TXN_BUMPED, &partition, 1, heard_answer,
+                      &others[i]);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        journal_late(&rig, 1);
+    }
+    assert_int_equal(rig.txns.waits_count, 0);
+    while (rig.journal.todo_count > 0) {
+        journal_one(&rig.journal, false);
+    }
+    for (int32_t i = 0; i < 4; i++) {
+        assert_int_equal(others[i].error, MILL_KERR_NONE);
+    }
+    assert_int_equal(first.heard, 4);
+    rig_close(&rig);
+}
+
+static void test_waits_are_within_the_memory(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    struct answer first;
+    struct answer other = {0};
+    const struct mill_txn_partition partition = {"data", 0};
+    add_too_early(&rig, &first);
+    rig.txns.env.bytes_max = rig.txns.env.bytes + 8;
+    mill_txns_add(&rig.txns, "id0", &first.next, MILL_TXN_BUMPED, &partition, 1, heard_answer,
+                  &other);
+    assert_int_equal(other.heard, 1);
+    assert_int_equal(other.error, MILL_KERR_CONCURRENT_TRANSACTIONS);
+    assert_int_equal(rig.txns.waits_count, 1);
+    assert_int_equal(rig.txns.env.full, 1);
+    rig_close(&rig);
+}
+
 static void heard_error(void *context, int16_t error, const struct mill_txn_values *now)
 {
     assert_null(now);
@@ -655,6 +737,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ids_that_were_never_stored_are_forgotten),
         cmocka_unit_test(test_add_waits_for_the_end_before),
+        cmocka_unit_test(test_adds_wait_until_their_own_time),
+        cmocka_unit_test(test_waits_are_within_the_memory),
         cmocka_unit_test(test_ended_means_ended_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
