@@ -89,20 +89,24 @@ void mill_txn_apply(struct mill_txn_env *env, struct mill_txn *txn,
     free(txn->now.partitions);
     txn->now = *next;
     txn->changing = false;
+    txn->adding = false;
 }
 
 void mill_txn_restore(struct mill_txn_env *env, struct mill_txn *txn,
                       const struct mill_txn_values *values)
 {
     bool changing = txn->changing;
+    bool adding = txn->adding;
     mill_txn_apply(env, txn, values);
     txn->changing = changing;
+    txn->adding = adding;
 }
 
 void mill_txn_drop(struct mill_txn *txn, const struct mill_txn_values *next)
 {
     free(next->partitions);
     txn->changing = false;
+    txn->adding = false;
 }
 
 static bool is_over(enum mill_txn_state state)
@@ -337,6 +341,9 @@ enum mill_txn_step mill_txn_add(struct mill_txn_env *env, struct mill_txn *txn,
     next.start_ms = ongoing ? next.start_ms : env->now_ms;
     next.update_ms = env->now_ms;
     *ret_next = next;
+#ifndef MILL_MUTANT_TXN_VERIFY_NEVER_ADDING
+    txn->adding = true;
+#endif
     return write_next(txn, MILL_KERR_NONE, ret_error);
 }
 
@@ -347,16 +354,16 @@ int16_t mill_txn_verify(const struct mill_txn *txn, const struct mill_txn_holder
     if (error != MILL_KERR_NONE) {
         return error;
     }
+    bool there =
+        txn->now.state == MILL_TXN_ONGOING && mill_txn_set_has(txn->now.partitions, partition);
 #ifndef MILL_MUTANT_TXN_VERIFY_LATE
     /* What is being ended gets no more records, also when the record of its end is not yet there.
-     */
-    if (mill_txn_prepared(txn) || txn->changing) {
+     * Another add takes nothing away from it, but may be the one of this partition. */
+    if (mill_txn_prepared(txn) || (txn->changing && !(txn->adding && there))) {
         return MILL_KERR_CONCURRENT_TRANSACTIONS;
     }
 #endif
-    return txn->now.state == MILL_TXN_ONGOING && mill_txn_set_has(txn->now.partitions, partition)
-               ? (int16_t)MILL_KERR_NONE
-               : (int16_t)MILL_KERR_TRANSACTION_ABORTABLE;
+    return there ? (int16_t)MILL_KERR_NONE : (int16_t)MILL_KERR_TRANSACTION_ABORTABLE;
 }
 
 /* --- the end -----------------------------------------------------------------------------------

@@ -62,6 +62,7 @@ struct mill_txn {
     struct mill_txn *shard_prev;
     int32_t shard;                    /* partition of __transaction_state */
     bool changing;                    /* a record is on its way */
+    bool adding;                      /* it adds partitions, and ends nothing */
     bool untold;                      /* its partitions are to be granted once more */
     bool telling;                     /* that is under way */
     struct mill_txn_writing *writing; /* txns.c: that record */
