@@ -173,6 +173,7 @@ uint32_t mill_quota_run(struct mill_core *core)
            item->at_ns <= core->now.mono_ns) {
         struct mill_conn *conn = MILL_CONTAINER_OF(item, struct mill_conn, mute);
         mill_quota_mute_end(core, conn);
+        conn->stream->ops->pause(conn->stream, false);
         mill_conn_ready(core, conn);
         work++;
     }

@@ -247,6 +247,38 @@ static void frame_missing(struct mill_core *core, struct mill_conn *conn)
     conn->stream->ops->close(conn->stream);
 }
 
+/* What a muted connection received stays until its wait is over. It is counted, so that others'
+ * requests leave the receive buffers when those become few, and nothing is added to it. Who sent
+ * nothing is read on: its end is to be seen. */
+static void muted_look(struct mill_core *core, struct mill_conn *conn)
+{
+    struct mill_stream *stream = conn->stream;
+#ifndef MILL_MUTANT_CORE_QUOTA_UNCOUNTED
+    pinned_set(core, conn, stream->rx.charge_bytes);
+#endif
+    if (stream->rx.size_bytes == 0) {
+        frame_missing(core, conn);
+        return;
+    }
+#ifndef MILL_MUTANT_CORE_QUOTA_UNPAUSED
+    stream->ops->pause(stream, true);
+#endif
+}
+
+/* Once a second. A maker may report neither bytes that were on their way nor an end while it is
+ * paused, so a connection that is silent for long is read again: a buffer or two at a time until
+ * the end is seen. From then on it may be idle for too long. */
+static void muted_sweep(struct mill_core *core, struct mill_conn *conn, uint64_t still_ns)
+{
+    struct mill_stream *stream = conn->stream;
+    pinned_set(core, conn, stream->rx.charge_bytes);
+#ifndef MILL_MUTANT_CORE_QUOTA_END_UNSEEN
+    if (still_ns > core->limits.stall_timeout_ns) {
+        stream->ops->pause(stream, false);
+    }
+#endif
+}
+
 static uint32_t conn_look(struct mill_core *core, struct mill_conn *conn)
 {
     struct mill_stream *stream = conn->stream;
@@ -261,9 +293,7 @@ static uint32_t conn_look(struct mill_core *core, struct mill_conn *conn)
             return work + 1;
         }
         if (MILL_UNLIKELY(conn->mute.place > 0)) {
-            if (conn->frame_bytes == 0 && stream->rx.size_bytes == 0) {
-                frame_missing(core, conn);
-            }
+            muted_look(core, conn);
             return work; /* mill_quota_run makes it ready again */
         }
         if (stream->ops->unacked_bytes(stream) > core->limits.reader_bytes_max) {
@@ -500,6 +530,9 @@ void mill_conn_sweep(struct mill_core *core)
         conn->acked_ns = unread ? conn->acked_ns : now;
         bool unread_long = now - MILL_MIN(conn->acked_ns, now) > core->limits.stall_timeout_ns;
         bool muted = conn->mute.place > 0;
+        if (MILL_UNLIKELY(muted)) {
+            muted_sweep(core, conn, still_ns);
+        }
         bool partial =
             !conn->request && !muted && (conn->frame_bytes > 0 || conn->stream->rx.size_bytes > 0);
         bool partial_long =

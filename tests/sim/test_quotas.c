@@ -15,6 +15,7 @@
 enum {
     PARTITIONS = 4,
     PADDING = 60000,
+    PIPELINED = 12,
     RATE = 10000, /* bytes per second; a burst is ten seconds of it */
     PRODUCE_VERSION = 7,
     METADATA_VERSION = 9,
@@ -483,6 +484,81 @@ static void test_muted_connection_closes(void **state)
     world_close(&world);
 }
 
+/* What a muted connection sent is counted and bounded, and others do not wait for its buffers. */
+static void test_muted_connection_holds_no_more(void **state)
+{
+    MILL_UNUSED(state);
+    static struct world world;
+    struct world_client client;
+    struct world_client other;
+    uint8_t head[8] = {0};
+    world_with_topic(&world, 1, 9);
+    const struct mill_core *core = world.cores[0].core;
+    quota_set(&world, (struct quota){.client = "loud", .key = "producer_byte_rate", .value = 1000});
+    client_open(&world, &client, "loud", 0);
+    client_open(&world, &other, "quiet", 0);
+    assert_true(produce(&client) > 10000);
+    world_settle(&world, 100);
+    assert_int_equal(core->pinned_bytes, 0);
+    for (uint32_t i = 0; i < PIPELINED / 2; i++) {
+        world_produce_send(&client, topic, 0, -1, -1, 1, 1, PADDING);
+    }
+    world_settle(&world, 100);
+    uint64_t held = core->pinned_bytes;
+    assert_true(held > core->limits.pinned_total_bytes);
+    for (uint32_t i = 0; i < PIPELINED / 2; i++) {
+        world_produce_send(&client, topic, 0, -1, -1, 1, 1, PADDING);
+        world_settle(&world, 100);
+        assert_int_equal(core->pinned_bytes, held);
+    }
+    /* The begin of a Produce: it does not stay in the buffers. */
+    mill_store_be32(head, PADDING);
+    mill_store_be16(head + 6, PRODUCE_VERSION);
+    mem_send(other.peer, head, sizeof(head));
+    world_settle(&world, 100);
+    assert_int_equal(core->stage_reserved, PADDING + 4);
+    world_disconnect(&other);
+    for (uint32_t i = 0; i < PIPELINED; i++) {
+        uint32_t bytes;
+        while (!world_answer(&client, &bytes)) {
+            world_turn(&world, MILL_NS_PER_S);
+        }
+        assert_int_equal(world_produced_read(&client, topic).error, 0);
+    }
+    world_settle(&world, 100);
+    assert_int_equal(core->pinned_bytes, 0);
+    world_disconnect(&client);
+    world_close(&world);
+}
+
+/* The end of who sent something while it was muted is seen, too, and then it is idle for too long.
+ */
+static void test_muted_connection_with_bytes_closes(void **state)
+{
+    MILL_UNUSED(state);
+    static struct world world;
+    struct world_client client;
+    world_with_topic(&world, 1, 10);
+    struct mill_core *core = world.cores[0].core;
+    core->limits.idle_timeout_ns = 600 * MILL_NS_PER_S;
+    quota_set(&world, (struct quota){.client = "loud", .key = "producer_byte_rate", .value = 10});
+    client_open(&world, &client, "loud", 0);
+    assert_true(produce(&client) > 5000000);
+    world_produce_send(&client, topic, 0, -1, -1, 1, 1, PADDING);
+    world_settle(&world, 100);
+    assert_true(core->pinned_bytes > 0);
+    mem_finish(client.peer);
+    uint64_t begun_ms = ms(&world);
+    while (!mem_ended(client.peer)) {
+        world_turn(&world, MILL_NS_PER_S);
+        assert_true(ms(&world) - begun_ms < 700000); /* stall and idle time */
+    }
+    assert_int_equal(core->pinned_bytes, 0);
+    assert_int_equal(words(&world, 0).muted, 0);
+    world_disconnect(&client);
+    world_close(&world);
+}
+
 /* Quotas are kept: by a new control and by new cores. */
 static void test_quota_outlives_starts(void **state)
 {
@@ -515,6 +591,8 @@ int main(void)
         cmocka_unit_test(test_fetch_of_who_owes_is_empty),
         cmocka_unit_test(test_time_of_requests),
         cmocka_unit_test(test_muted_connection_closes),
+        cmocka_unit_test(test_muted_connection_holds_no_more),
+        cmocka_unit_test(test_muted_connection_with_bytes_closes),
         cmocka_unit_test(test_quota_outlives_starts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
