@@ -67,7 +67,8 @@ struct mill_groups {
     struct mill_shards shards; /* of __consumer_offsets */
     struct mill_txn_offsets txn_offsets;
     struct mill_expiry expiry;
-    int64_t buried_offset; /* of the epoch of a consumer group, while a shard is read */
+    int64_t buried_offset; /* of the last epoch of a consumer group that a load saw buried */
+    uint64_t buried_key;   /* hash of that group's id; loads of several shards take turns */
     uint64_t check_due_ns;
     uint64_t topics_deleted; /* the controller's count as it was looked at last */
     uint32_t parked_count;

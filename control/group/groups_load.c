@@ -6,7 +6,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/siphash.h"
 #include "protocol/errors.h"
+
+static uint64_t key_of(const struct mill_groups *groups, const char *group_id)
+{
+    return mill_siphash(groups->key, group_id, strlen(group_id));
+}
 
 bool mill_groups_apply_group(struct mill_groups *groups, const struct mill_group_record *record)
 {
@@ -49,6 +55,7 @@ static bool apply_consumer(struct mill_groups *groups, const struct mill_group_r
 {
     if (record->tombstone && record->consumer.type == MILL_CONSUMER_RECORD_EPOCH) {
         groups->buried_offset = record->value.log_offset;
+        groups->buried_key = key_of(groups, record->group);
     }
     struct mill_group *group = record->tombstone ? mill_groups_find(groups, record->group)
                                                  : mill_groups_make(groups, record->group);
@@ -111,8 +118,13 @@ static bool load_marker(void *context, int32_t shard, const struct mill_journal_
 static bool load_group(struct mill_groups *groups, const struct mill_group_record *record,
                        bool again)
 {
-    /* One append, in which it is the record behind the last tombstone. */
-    bool turned = !record->tombstone && record->value.log_offset == groups->buried_offset + 1;
+    /* One append, in which it is the record behind the last tombstone of its group. */
+    bool same = groups->buried_key == key_of(groups, record->group);
+#ifdef MILL_MUTANT_MIGRATION_ANY_TURNED
+    same = true;
+#endif
+    bool turned =
+        !record->tombstone && same && record->value.log_offset == groups->buried_offset + 1;
     const struct mill_group *known = mill_groups_find(groups, record->group);
     bool members = known && known->members_count > 0;
 #ifdef MILL_MUTANT_MIGRATION_UNTURNED

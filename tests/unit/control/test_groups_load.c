@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: what a load of __consumer_offsets finds no memory for is not forgotten: the record, or the
- * marker of a transaction, is told as one to be read again, and then it is there. Method: the
- * groups without a log; each record is offered with each of its allocations failing in turn. */
+ * marker of a transaction, is told as one to be read again, and then it is there; and a group is
+ * what its own records say. Method: the groups without a log; each record is offered with each of
+ * its allocations failing in turn. */
 #include "control/group/consumer_records.h"
 #include "control/group/groups.h"
 #include "tests/unit/alloc_fail.h"
@@ -26,30 +27,46 @@ static void teardown(void)
     fake_close(&f);
 }
 
-/* Offers a record until it is taken. ret: how often it was not. */
-static uint32_t load(const uint8_t *key, uint32_t key_bytes, const uint8_t *value,
-                     uint32_t value_bytes)
+/* Where a record lies, and how it is read. */
+struct place {
+    int64_t offset;
+    int64_t producer_id; /* of a transaction, else -1 */
+    bool again;
+};
+
+/* Offers a record once. value NULL: a tombstone. ret: it was taken. */
+static bool offer(struct place place, const uint8_t *key, uint32_t key_bytes, const uint8_t *value,
+                  uint32_t value_bytes)
 {
-    const struct mill_journal_at at = {.offset = 5, .timestamp_ms = 1, .producer_id = -1};
+    const struct mill_journal_at at = {
+        .offset = place.offset, .timestamp_ms = 1, .producer_id = place.producer_id};
     struct mill_pool pool = {.limit_bytes = MILL_SHARDS_POOL_BYTES};
+    struct mill_buf key_buf;
+    struct mill_buf value_buf;
+    const struct mill_record record = {
+        .key_length = (int32_t)key_bytes,
+        .value_length = value ? (int32_t)value_bytes : -1,
+        .key = mill_cursor_over(&key_buf, (void *)(uintptr_t)key, key_bytes),
+        .value = mill_cursor_over(&value_buf, (void *)(uintptr_t)value, value_bytes)};
+    assert_non_null(key);
+    groups.shards.memory_short = false;
+    bool taken = groups.shards.calls->record(&groups, 0, place.again, &at, &record, &pool);
+    mill_pool_clear(&pool);
+    return taken;
+}
+
+/* Offers a record until it is taken. ret: how often it was not. */
+static uint32_t load(struct place place, const uint8_t *key, uint32_t key_bytes,
+                     const uint8_t *value, uint32_t value_bytes)
+{
     bool taken = false;
     uint32_t tries = 0;
-    assert_true(key && value);
     for (; !taken; tries++) {
-        struct mill_buf key_buf;
-        struct mill_buf value_buf;
-        const struct mill_record record = {
-            .key_length = (int32_t)key_bytes,
-            .value_length = (int32_t)value_bytes,
-            .key = mill_cursor_over(&key_buf, (void *)(uintptr_t)key, key_bytes),
-            .value = mill_cursor_over(&value_buf, (void *)(uintptr_t)value, value_bytes)};
         assert_true(tries < 1000);
-        groups.shards.memory_short = false;
         alloc_arm(tries + 1, false);
-        taken = groups.shards.calls->record(&groups, 0, false, &at, &record, &pool);
+        taken = offer(place, key, key_bytes, value, value_bytes);
         alloc_disarm();
         assert_true(taken ? alloc_fail.failed == 0 : groups.shards.memory_short);
-        mill_pool_clear(&pool);
     }
     return tries - 1;
 }
@@ -59,7 +76,9 @@ static void load_consumer(struct mill_pool *pool, enum mill_consumer_record_type
 {
     uint32_t key_bytes = 0;
     const uint8_t *key = mill_consumer_key(pool, type, "group", about, &key_bytes);
-    assert_true(load(key, key_bytes, value, value_bytes) > 0);
+    const struct place place = {.offset = 5, .producer_id = -1};
+    assert_non_null(value);
+    assert_true(load(place, key, key_bytes, value, value_bytes) > 0);
 }
 
 static void test_consumer_records_are_read_again(void **state)
@@ -102,6 +121,77 @@ static void test_consumer_records_are_read_again(void **state)
     assert_null(group->consumers->regexes->next);
     mill_pool_clear(&pool);
     teardown();
+}
+
+/* Writes the record of a classic group of two members, assigned a byte each. */
+static uint8_t *classic_value(struct mill_pool *pool, uint32_t *ret_bytes)
+{
+    static uint8_t bytes[] = {1};
+    static char texts[][8] = {"a", "b", "client", "/::1", "range", "type"};
+    struct mill_group_protocol protocol = {.name = texts[4], .metadata = {bytes, 1}};
+    struct mill_group_member members[2];
+    for (uint32_t i = 0; i < MILL_COUNT_OF(members); i++) {
+        members[i] = (struct mill_group_member){.next = i == 0 ? &members[1] : NULL,
+                                                .id = texts[i],
+                                                .client_id = texts[2],
+                                                .client_host = texts[3],
+                                                .session_timeout_ms = 10000,
+                                                .rebalance_timeout_ms = 20000,
+                                                .protocols = &protocol,
+                                                .protocols_count = 1,
+                                                .assignment = {bytes, 1}};
+    }
+    const struct mill_group group = {.generation = 3,
+                                     .protocol_type = texts[5],
+                                     .protocol = texts[4],
+                                     .members = members,
+                                     .members_count = 2,
+                                     .leader = &members[1]};
+    return mill_group_value_write(pool, &group, ret_bytes);
+}
+
+/* The epoch of this group of the consumer protocol is buried at buried_offset, when there is one;
+ * then comes the record of the classic group "group". */
+static void load_classic(const char *buried, int64_t buried_offset, int64_t offset)
+{
+    struct mill_pool pool = {.limit_bytes = 1 << 20};
+    uint32_t key_bytes = 0;
+    uint32_t bytes = 0;
+    if (buried) {
+        const uint8_t *key =
+            mill_consumer_key(&pool, MILL_CONSUMER_RECORD_EPOCH, buried, NULL, &key_bytes);
+        assert_true(offer((struct place){buried_offset, -1, false}, key, key_bytes, NULL, 0));
+    }
+    const uint8_t *key = mill_group_key_write(&pool, "group", &key_bytes);
+    const uint8_t *value = classic_value(&pool, &bytes);
+    assert_non_null(value);
+    assert_true(offer((struct place){offset, -1, false}, key, key_bytes, value, bytes));
+    mill_pool_clear(&pool);
+}
+
+/* A group was turned back by the record behind the tombstone of its own epoch, by no other one's,
+ * and by none where no tombstone was read. */
+static void test_its_own_tombstone_turns_a_group(void **state)
+{
+    MILL_UNUSED(state);
+    static const struct {
+        const char *buried;
+        int64_t buried_offset;
+        int64_t offset;
+        enum mill_group_state state;
+    } rows[] = {
+        {NULL, -1, 1, MILL_GROUP_STABLE},
+        {"another", 8, 9, MILL_GROUP_STABLE},
+        {"group", 8, 10, MILL_GROUP_STABLE},
+        {"group", 8, 9, MILL_GROUP_PREPARING},
+    };
+    for (size_t i = 0; i < MILL_COUNT_OF(rows); i++) {
+        setup();
+        load_classic(rows[i].buried, rows[i].buried_offset, rows[i].offset);
+        groups.shards.calls->ready(&groups, 0, false);
+        assert_int_equal(mill_groups_find(&groups, "group")->state, rows[i].state);
+        teardown();
+    }
 }
 
 static void commit_inside(int64_t producer_id, const char *group, int64_t log_offset)
@@ -164,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_consumer_records_are_read_again),
+        cmocka_unit_test(test_its_own_tombstone_turns_a_group),
         cmocka_unit_test(test_markers_are_read_again),
         cmocka_unit_test(test_end_without_memory_is_read_again),
     };
