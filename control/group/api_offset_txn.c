@@ -121,7 +121,7 @@ static bool txn_prepare(struct mill_change *change)
             struct mill_change_entry *entry = &topic->entries[k];
             if (entry->error == MILL_KERR_NONE) {
                 entry->pending = mill_txn_offset_new(change->groups, change->group_id, topic->name,
-                                                     entry->partition, &entry->value);
+                                                     entry->partition, &entry->value, false);
                 if (!entry->pending) {
                     return false;
                 }

@@ -339,7 +339,7 @@ struct mill_group_member *mill_group_restore_member(struct mill_group_env *env,
                                                     const struct mill_group_join *join,
                                                     const struct mill_group_blob *assignment)
 {
-    struct mill_group_member *member = mill_member_add(env, group, join->member_id, join);
+    struct mill_group_member *member = mill_member_add(env, group, join->member_id, join, true);
     if (member && mill_blob_copy(&member->assignment, assignment)) {
         env->bytes += member->assignment.size_bytes;
     }

@@ -229,7 +229,7 @@ void mill_group_release(struct mill_group_env *env, struct mill_group *group, in
 
 /* --- for loading ----------------------------------------------------------------------------- */
 
-/* Adds a member as a record tells it. ret: NULL no memory, or over the limit. */
+/* Adds a member as a record tells it, whatever the limit. ret: NULL no memory. */
 struct mill_group_member *mill_group_restore_member(struct mill_group_env *env,
                                                     struct mill_group *group,
                                                     const struct mill_group_join *join,

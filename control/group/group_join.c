@@ -60,7 +60,7 @@ static void member_join_new(struct mill_group_env *env, struct mill_group *group
         mill_group_join_refuse(env, join->waiter, member_id, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
         return;
     }
-    struct mill_group_member *member = mill_member_add(env, group, member_id, join);
+    struct mill_group_member *member = mill_member_add(env, group, member_id, join, false);
     if (!member) {
         mill_group_join_refuse(env, join->waiter, member_id, MILL_KERR_COORDINATOR_NOT_AVAILABLE);
         return;

@@ -97,7 +97,7 @@ static bool load_txn_offset(struct mill_groups *groups, int32_t shard, int64_t p
                             const struct mill_group_record *record)
 {
     struct mill_txn_offset *offset = mill_txn_offset_new(groups, record->group, record->topic,
-                                                         record->partition, &record->value);
+                                                         record->partition, &record->value, true);
     if (offset) {
         mill_txn_offsets_add(groups, shard, producer_id, offset);
     }

@@ -20,10 +20,11 @@ void mill_protocols_free(struct mill_group_protocol *protocols, uint32_t count);
 bool mill_protocols_equal(const struct mill_group_protocol *a, uint32_t a_count,
                           const struct mill_group_protocol *b, uint32_t b_count);
 
-/* Adds a member at the end. ret: NULL no memory, or over the limit (counted). */
+/* Adds a member at the end. loading: the log has it, and the limit does not hold. ret: NULL no
+ * memory, or over the limit (counted). */
 struct mill_group_member *mill_member_add(struct mill_group_env *env, struct mill_group *group,
-                                          const char *member_id,
-                                          const struct mill_group_join *join);
+                                          const char *member_id, const struct mill_group_join *join,
+                                          bool loading);
 /* Takes over what a known member says of itself now. ret: false no memory, or over the limit. */
 bool mill_member_update(struct mill_group_env *env, struct mill_group_member *member,
                         const struct mill_group_join *join);

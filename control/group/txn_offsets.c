@@ -53,13 +53,16 @@ static bool same_key(const struct mill_txn_offset *offset, const char *group_id,
 
 struct mill_txn_offset *mill_txn_offset_new(struct mill_groups *groups, const char *group_id,
                                             const char *topic, int32_t partition,
-                                            const struct mill_offset_value *value)
+                                            const struct mill_offset_value *value, bool loading)
 {
     size_t group_bytes = strlen(group_id) + 1;
     size_t topic_bytes = strlen(topic) + 1;
     size_t metadata_bytes = strlen(value->metadata) + 1;
     size_t size_bytes = sizeof(struct mill_txn_offset) + group_bytes + topic_bytes + metadata_bytes;
-    bool full = groups->env.bytes + size_bytes > groups->env.bytes_max;
+#ifdef MILL_MUTANT_GROUP_LOAD_BOUNDED
+    loading = false;
+#endif
+    bool full = !loading && groups->env.bytes + size_bytes > groups->env.bytes_max;
     groups->env.full += full;
     struct mill_txn_offset *offset = full ? NULL : calloc(1, size_bytes);
     if (!offset) {

@@ -34,10 +34,11 @@ int mill_txn_offsets_open(struct mill_txn_offsets *offsets) MILL_WARN_UNUSED;
 void mill_txn_offsets_close(struct mill_txn_offsets *offsets);
 
 /* Made before the append, so that what the log has is not lost for want of memory. Texts are
- * copied. ret: NULL no memory, or at the groups' bound (counted). */
+ * copied. loading: the log has it already, and the groups' bound does not hold. ret: NULL no
+ * memory, or at the bound (counted). */
 struct mill_txn_offset *mill_txn_offset_new(struct mill_groups *groups, const char *group_id,
                                             const char *topic, int32_t partition,
-                                            const struct mill_offset_value *value);
+                                            const struct mill_offset_value *value, bool loading);
 /* One that was not added. NULL is fine. */
 void mill_txn_offset_free(struct mill_groups *groups, struct mill_txn_offset *offset);
 /* The log has it, at value.log_offset: takes it over, in place of an older one of the transaction.

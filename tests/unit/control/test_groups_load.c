@@ -194,11 +194,33 @@ static void test_its_own_tombstone_turns_a_group(void **state)
     }
 }
 
+/* What the log has was let in by the bound at its time: it does not hold for it again. */
+static void test_bound_is_not_for_what_the_log_has(void **state)
+{
+    MILL_UNUSED(state);
+    struct mill_pool pool = {.limit_bytes = 1 << 20};
+    const struct mill_offset_value offset = {.offset = 40, .metadata = ""};
+    uint32_t key_bytes = 0;
+    uint32_t bytes = 0;
+    setup();
+    groups.env.bytes_max = 0;
+    load_classic(NULL, -1, 20);
+    assert_int_equal(mill_groups_find(&groups, "group")->members_count, 2);
+    const uint8_t *key = mill_offset_key_write(&pool, "group", "topic", 3, &key_bytes);
+    const uint8_t *value = mill_offset_value_write(&pool, &offset, &bytes);
+    assert_non_null(value);
+    assert_true(offer((struct place){21, 7, false}, key, key_bytes, value, bytes));
+    assert_true(mill_txn_offsets_wait(&groups, "group", "topic", 3));
+    assert_int_equal(groups.env.full, 0);
+    mill_pool_clear(&pool);
+    teardown();
+}
+
 static void commit_inside(int64_t producer_id, const char *group, int64_t log_offset)
 {
     const struct mill_offset_value value = {
         .offset = 40, .metadata = "", .expire_ms = -1, .log_offset = log_offset};
-    struct mill_txn_offset *made = mill_txn_offset_new(&groups, group, "topic", 3, &value);
+    struct mill_txn_offset *made = mill_txn_offset_new(&groups, group, "topic", 3, &value, false);
     assert_non_null(made);
     mill_txn_offsets_add(&groups, 0, producer_id, made);
 }
@@ -255,6 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_consumer_records_are_read_again),
         cmocka_unit_test(test_its_own_tombstone_turns_a_group),
+        cmocka_unit_test(test_bound_is_not_for_what_the_log_has),
         cmocka_unit_test(test_markers_are_read_again),
         cmocka_unit_test(test_end_without_memory_is_read_again),
     };

@@ -34,7 +34,7 @@ static void commit_inside(int64_t producer_id, const char *group, int64_t offset
 {
     const struct mill_offset_value value = {
         .offset = offset, .metadata = "note", .expire_ms = -1, .log_offset = log_offset};
-    struct mill_txn_offset *made = mill_txn_offset_new(&groups, group, "topic", 3, &value);
+    struct mill_txn_offset *made = mill_txn_offset_new(&groups, group, "topic", 3, &value, false);
     assert_non_null(made);
     mill_txn_offsets_add(&groups, 0, producer_id, made);
 }
@@ -123,7 +123,7 @@ static void test_memory_is_bounded(void **state)
     const struct mill_offset_value value = {.metadata = ""};
     uint64_t full = groups.env.full;
     groups.env.bytes_max = groups.env.bytes + 50;
-    assert_null(mill_txn_offset_new(&groups, "one", "topic", 3, &value));
+    assert_null(mill_txn_offset_new(&groups, "one", "topic", 3, &value, false));
     assert_int_equal(groups.env.full, full + 1);
     teardown();
 }
