@@ -340,9 +340,12 @@ struct mill_group_member *mill_group_restore_member(struct mill_group_env *env,
                                                     const struct mill_group_blob *assignment)
 {
     struct mill_group_member *member = mill_member_add(env, group, join->member_id, join, true);
-    if (member && mill_blob_copy(&member->assignment, assignment)) {
-        env->bytes += member->assignment.size_bytes;
+    if (member && !mill_blob_copy(&member->assignment, assignment)) {
+        mill_member_unlink(group, member);
+        mill_member_free(env, member);
+        return NULL;
     }
+    env->bytes += member ? member->assignment.size_bytes : 0;
     return member;
 }
 

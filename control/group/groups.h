@@ -152,7 +152,8 @@ void mill_groups_take(struct mill_admin_request *request);
 /* mill_group_calls.store. */
 int16_t mill_groups_store(void *context, struct mill_group *group, enum mill_group_store why,
                           struct mill_group_member *member, bool skip);
-/* A classic group's record. ret: false when it was of no use, or not wholly. */
+/* A classic group's record. ret: false when it was of no use, or there is no memory: the group has
+ * no members then. */
 bool mill_groups_apply_group(struct mill_groups *groups, const struct mill_group_record *record);
 /* groups_load.c: how the records of a shard become groups and offsets. */
 extern const struct mill_shards_calls mill_groups_load_calls;

@@ -38,16 +38,21 @@ bool mill_groups_apply_group(struct mill_groups *groups, const struct mill_group
     const char *type = record->protocol_type[0] != '\0' ? record->protocol_type : NULL;
     bool whole = mill_group_set_text(&group->protocol_type, type) == 0 &&
                  mill_group_set_text(&group->protocol, record->protocol) == 0;
-    groups->shards.memory_short = !whole;
-    for (uint32_t i = 0; i < record->members_count; i++) {
+    for (uint32_t i = 0; i < record->members_count && whole; i++) {
         const struct mill_group_value_member *member = &record->members[i];
         struct mill_group_member *made =
             mill_group_restore_member(&groups->env, group, &member->join, &member->assignment);
-        whole = whole && made;
+        whole = made != NULL;
         if (made && record->leader && strcmp(made->id, record->leader) == 0) {
             group->leader = made;
         }
     }
+    groups->shards.memory_short = !whole;
+#ifndef MILL_MUTANT_GROUP_MEMBERS_SOME
+    if (!whole) { /* none, so that the record counts when it is read again */
+        mill_group_clear_members(&groups->env, group);
+    }
+#endif
     return whole;
 }
 

@@ -150,6 +150,46 @@ static uint8_t *classic_value(struct mill_pool *pool, uint32_t *ret_bytes)
     return mill_group_value_write(pool, &group, ret_bytes);
 }
 
+/* Two members with what they were assigned, and what became of it after a load. */
+static void check_classic(enum mill_group_state state)
+{
+    const struct mill_group *group = mill_groups_find(&groups, "group");
+    assert_non_null(group);
+    assert_int_equal(group->members_count, 2);
+    assert_int_equal(group->state, state);
+    assert_string_equal(group->leader->id, "b");
+    for (const struct mill_group_member *member = group->members; member; member = member->next) {
+        assert_int_equal(member->assignment.size_bytes, 1);
+        assert_true(member->expires_ns != MILL_NEVER);
+    }
+}
+
+/* Members that there is no memory for are not left out; nor when the record turned its group back
+ * and is read again, where members that are there would stand for a newer one. */
+static void test_classic_records_are_read_again(void **state)
+{
+    MILL_UNUSED(state);
+    for (int again = 0; again < 2; again++) {
+        struct mill_pool pool = {.limit_bytes = 1 << 20};
+        uint32_t key_bytes = 0;
+        uint32_t bytes = 0;
+        setup();
+        const uint8_t *key =
+            mill_consumer_key(&pool, MILL_CONSUMER_RECORD_EPOCH, "group", NULL, &key_bytes);
+        if (again) {
+            assert_true(offer((struct place){4, -1, true}, key, key_bytes, NULL, 0));
+        }
+        key = mill_group_key_write(&pool, "group", &key_bytes);
+        const uint8_t *value = classic_value(&pool, &bytes);
+        assert_non_null(value);
+        assert_true(load((struct place){5, -1, again}, key, key_bytes, value, bytes) > 10);
+        groups.shards.calls->ready(&groups, 0, again);
+        check_classic(again ? MILL_GROUP_PREPARING : MILL_GROUP_STABLE);
+        mill_pool_clear(&pool);
+        teardown();
+    }
+}
+
 /* The epoch of this group of the consumer protocol is buried at buried_offset, when there is one;
  * then comes the record of the classic group "group". */
 static void load_classic(const char *buried, int64_t buried_offset, int64_t offset)
@@ -276,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_consumer_records_are_read_again),
+        cmocka_unit_test(test_classic_records_are_read_again),
         cmocka_unit_test(test_its_own_tombstone_turns_a_group),
         cmocka_unit_test(test_bound_is_not_for_what_the_log_has),
         cmocka_unit_test(test_markers_are_read_again),
