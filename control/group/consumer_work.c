@@ -171,19 +171,24 @@ static int16_t regex_resolve(struct mill_plan_work *work, const char *text)
     if (!regex) {
         return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
-    matching.pattern = mill_pattern_open(text, why, sizeof(why));
-    if (!matching.pattern) {
+    int rc = mill_pattern_open(text, why, sizeof(why), &matching.pattern);
+    if (rc == -EINVAL) {
         work->plan->message =
             mill_pool_text(pool, "SubscribedTopicRegex %s is not valid: %s.", text, why);
         return MILL_KERR_INVALID_REGULAR_EXPRESSION;
     }
-    work->env->topics.each(work->env->topics.context, match_name, &matching);
-    mill_pattern_close(matching.pattern);
-    if (matching.error) {
+    if (rc == 0) {
+        work->env->topics.each(work->env->topics.context, match_name, &matching);
+        mill_pattern_close(matching.pattern);
+        rc = matching.error;
+    }
+    if (rc == -E2BIG) {
         work->plan->message = mill_pool_text(
             pool, "SubscribedTopicRegex %s takes too many steps to match a topic.", text);
-        return matching.error == -E2BIG ? MILL_KERR_INVALID_REGULAR_EXPRESSION
-                                        : MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+        return MILL_KERR_INVALID_REGULAR_EXPRESSION;
+    }
+    if (rc < 0) {
+        return MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
     if (regex->topics_count > 1) {
         qsort(regex->topics, regex->topics_count, sizeof(regex->topics[0]), by_text);
@@ -384,8 +389,14 @@ int16_t mill_plan_regexes_look(struct mill_plan_work *work)
         if (work->plan->looked_count == MILL_CONSUMER_LOOKS_MAX) {
             break; /* the next heartbeat goes on */
         }
+        int16_t looked = regex_resolve(work, regex->text);
+#ifndef MILL_MUTANT_CONSUMER_LOOK_MEMORY
+        if (looked == MILL_KERR_COORDINATOR_NOT_AVAILABLE) {
+            return looked; /* the next heartbeat looks at it again */
+        }
+#endif
         /* One that became too costly keeps what it matched. */
-        (void)regex_resolve(work, regex->text);
+        work->env->group->full += looked != MILL_KERR_NONE;
         work->plan->message = NULL;
         error = note_look(work, regex->text) ? MILL_KERR_NONE : MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }

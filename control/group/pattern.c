@@ -78,33 +78,36 @@ static int count_item(pcre2_callout_block *block, void *data)
     return ++pattern->items > MILL_PATTERN_ITEMS_MAX ? PCRE2_ERROR_CALLOUT : 0;
 }
 
-struct mill_pattern *mill_pattern_open(const char *text, char *ret_why, size_t why_bytes)
+int mill_pattern_open(const char *text, char *ret_why, size_t why_bytes, struct mill_pattern **ret)
 {
     int error = 0;
     const char *more = too_much(text);
+    if (more) {
+        snprintf(ret_why, why_bytes, "%s", more);
+        return -EINVAL;
+    }
     struct mill_pattern *pattern = calloc(1, sizeof(*pattern));
-    if (more || !pattern) {
-        snprintf(ret_why, why_bytes, "%s", more ? more : "no memory");
-        free(pattern);
-        return NULL;
+    if (!pattern) {
+        return -ENOMEM;
     }
     pattern->code = compile(text, &error);
     if (!pattern->code) {
+        bool no_memory = error == PCRE2_ERROR_NOMEMORY || error == PCRE2_ERROR_HEAP_FAILED;
         pcre2_get_error_message(error, (PCRE2_UCHAR *)ret_why, why_bytes);
         mill_pattern_close(pattern);
-        return NULL;
+        return no_memory ? -ENOMEM : -EINVAL;
     }
     pattern->data = pcre2_match_data_create(1, NULL);
     pattern->limits = pcre2_match_context_create(NULL);
     if (!pattern->data || !pattern->limits) {
-        snprintf(ret_why, why_bytes, "no memory");
         mill_pattern_close(pattern);
-        return NULL;
+        return -ENOMEM;
     }
     pcre2_set_depth_limit(pattern->limits, DEPTH_MAX);
     pcre2_set_heap_limit(pattern->limits, HEAP_KB_MAX);
     pcre2_set_callout(pattern->limits, count_item, pattern);
-    return pattern;
+    *ret = pattern;
+    return 0;
 }
 
 int mill_pattern_match(struct mill_pattern *pattern, const char *name)
@@ -113,6 +116,9 @@ int mill_pattern_match(struct mill_pattern *pattern, const char *name)
                          pattern->data, pattern->limits);
     if (rc >= 0) {
         return 1;
+    }
+    if (rc == PCRE2_ERROR_NOMEMORY) {
+        return -ENOMEM;
     }
     return rc == PCRE2_ERROR_NOMATCH ? 0 : -E2BIG;
 }

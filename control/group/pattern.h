@@ -19,11 +19,12 @@ enum {
 
 struct mill_pattern;
 
-/* why: room for the reason, told when NULL is returned. ret: NULL when it is no such expression, or
- * out of memory. */
-struct mill_pattern *mill_pattern_open(const char *text, char *ret_why, size_t why_bytes);
+/* ret_why: room for the reason why it is no such expression. ret: 0, -EINVAL it is none, -ENOMEM.
+ */
+int mill_pattern_open(const char *text, char *ret_why, size_t why_bytes,
+                      struct mill_pattern **ret) MILL_WARN_UNUSED;
 /* Whether the whole name matches. ret: 1, 0; -E2BIG: this match, or it and those before it
- * together, tried too many items. */
+ * together, tried too many items; -ENOMEM. */
 int mill_pattern_match(struct mill_pattern *pattern, const char *name);
 /* NULL is fine. */
 void mill_pattern_close(struct mill_pattern *pattern);

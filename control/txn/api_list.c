@@ -243,8 +243,8 @@ static bool pattern_open(struct mill_admin_request *request, const struct mill_w
 {
     char why[WHY_BYTES];
     const char *copy = text->length > 0 ? mill_admin_text(request, text, NULL) : NULL;
-    *ret = copy ? mill_pattern_open(copy, why, sizeof(why)) : NULL;
-    return text->length <= 0 || *ret;
+    *ret = NULL;
+    return text->length <= 0 || (copy && mill_pattern_open(copy, why, sizeof(why), ret) == 0);
 }
 
 void mill_list_transactions(struct mill_admin_request *request, struct mill_cursor *at)

@@ -47,7 +47,8 @@ struct rig {
     struct rig_topic topics[RIG_TOPICS];
     struct rig_record *log;
     uint32_t log_count;
-    bool lose; /* what is written next does not reach the log */
+    bool lose;                     /* what is written next does not reach the log */
+    void (*planning)(bool begins); /* before and after a heartbeat is thought over; NULL none */
 };
 
 /* A client: what it says, and what it was told. */
@@ -256,7 +257,13 @@ static inline void rig_beat(struct rig *rig, struct client *client, int32_t epoc
     if (owned && !joins) {
         beat.owned = (struct mill_parts){.items = client->owned, .count = client->owned_count};
     }
+    if (rig->planning) {
+        rig->planning(true);
+    }
     mill_consumer_beat(&rig->env, rig->group, &beat, &plan);
+    if (rig->planning) {
+        rig->planning(false);
+    }
     client->error = plan.error ? plan.error : rig_write(rig, &plan);
     snprintf(client->message, sizeof(client->message), "%s", plan.message ? plan.message : "");
     client->told = client->error == 0 && plan.assignment;

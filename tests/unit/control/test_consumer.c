@@ -2,6 +2,7 @@
 /* Goal: the consumer protocol (KIP-848) as clients know it: who joins, is assigned, must give up,
  * waits, is fenced, comes back, is thrown out, and when. Method: the state machine alone, its
  * records replayed as a load does (consumer_rig.h). */
+#include "tests/unit/alloc_fail.h"
 #include "tests/unit/control/consumer_rig.h"
 
 static void test_one_alone_gets_everything(void **state)
@@ -285,7 +286,48 @@ static void test_regular_expressions_are_bounded(void **state)
     assert_non_null(strstr(b.message, "too many steps"));
     rig_go_on(&rig, &a); /* it keeps what it matched */
     assert_int_equal(a.error, 0);
+    assert_int_equal(rig.shared.full, 1);
     rig_close(&rig);
+}
+
+static uint64_t fails_at; /* the allocation of a heartbeat's plan that fails */
+
+static void planning_fails(bool begins)
+{
+    if (begins) {
+        alloc_arm(fails_at, false);
+    } else {
+        alloc_disarm();
+    }
+}
+
+/* A topic comes, and one allocation after the other of the next heartbeat fails: it is refused, and
+ * what there was no memory to look at is looked at by the one that follows. */
+static void test_looks_without_memory_are_made_again(void **state)
+{
+    MILL_UNUSED(state);
+    static struct rig rig;
+    static struct client a;
+    bool failed = true;
+    for (fails_at = 1; failed; fails_at++) {
+        a = (struct client){.id = "a", .regex = "logs-.*"};
+        rig_open(&rig, 1);
+        rig_topic(&rig, 0, "logs-0", 1);
+        rig_join(&rig, &a);
+        rig_go_on(&rig, &a);
+        rig_topic(&rig, 1, "logs-1", 1);
+        rig.planning = planning_fails;
+        rig_go_on(&rig, &a);
+        rig.planning = NULL;
+        failed = alloc_fail.failed > 0;
+        assert_int_equal(a.error, failed ? MILL_KERR_COORDINATOR_NOT_AVAILABLE : 0);
+        assert_string_equal(a.message, "");
+        rig_go_on(&rig, &a);
+        rig_go_on(&rig, &a);
+        assert_int_equal(a.owned_count, 2);
+        rig_close(&rig);
+    }
+    assert_true(fails_at > 4); /* the pool, the expression, the records */
 }
 
 static uint32_t regexes_seen(const struct rig *rig)
@@ -600,6 +642,7 @@ int main(void)
         cmocka_unit_test(test_topics_that_grow_are_assigned),
         cmocka_unit_test(test_regular_expressions),
         cmocka_unit_test(test_regular_expressions_are_bounded),
+        cmocka_unit_test(test_looks_without_memory_are_made_again),
         cmocka_unit_test(test_regular_expressions_are_counted),
         cmocka_unit_test(test_commits_by_epoch),
         cmocka_unit_test(test_bad_requests_are_refused),
