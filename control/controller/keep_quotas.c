@@ -100,8 +100,12 @@ int16_t mill_controller_set_quotas(struct mill_controller *controller,
                                    struct mill_pool *pool)
 {
     struct mill_meta_quota *rows = mill_pool_take(pool, (uint64_t)count * sizeof(rows[0]));
-    if (new_entities(controller, changes, count) + controller->quotas.count >
-        MILL_QUOTA_ENTITIES_MAX) {
+    /* Before the commit: what the store has is in memory, too. */
+    int rc = mill_quota_reserve(&controller->quotas, new_entities(controller, changes, count));
+#ifdef MILL_MUTANT_CONTROL_QUOTA_UNRESERVED
+    rc = rc == -ENOMEM ? 0 : rc;
+#endif
+    if (rc == -ENOSPC) {
         return MILL_KERR_POLICY_VIOLATION;
     }
     for (uint32_t i = 0; rows && i < count; i++) {
@@ -113,18 +117,19 @@ int16_t mill_controller_set_quotas(struct mill_controller *controller,
         };
         rows = rows[i].user && rows[i].client ? rows : NULL;
     }
-    if (!rows) {
+    if (!rows || rc < 0) {
         return MILL_KERR_UNKNOWN_SERVER_ERROR;
     }
-    int rc = controller->meta.calls->set_quotas(controller->meta.store, rows, count,
-                                                &controller->report);
+    rc = controller->meta.calls->set_quotas(controller->meta.store, rows, count,
+                                            &controller->report);
     if (rc < 0) {
         return mill_controller_store_failure(controller, rc);
     }
-    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         rc = mill_quota_put(&controller->quotas, changes[i].user, changes[i].client,
                             changes[i].kind, changes[i].value);
+        MILL_ASSERT_EQ(rc, 0);
     }
     (void)mill_controller_publish_quotas(controller); /* else mill_controller_sweep tries again */
-    return rc < 0 ? MILL_KERR_UNKNOWN_SERVER_ERROR : MILL_KERR_NONE;
+    return MILL_KERR_NONE;
 }

@@ -58,21 +58,34 @@ static bool is_empty(const struct mill_quota_entity *entity)
     return true;
 }
 
+int mill_quota_reserve(struct mill_quota_set *set, uint32_t more)
+{
+    uint32_t room = MILL_MAX(set->room, (uint32_t)ROOM_FIRST);
+    if (more > MILL_QUOTA_ENTITIES_MAX - set->count) {
+        return -ENOSPC;
+    }
+    if (more <= set->room - set->count) {
+        return 0;
+    }
+    while (room - set->count < more) {
+        room *= 2;
+    }
+    struct mill_quota_entity *entities =
+        realloc(set->entities, (size_t)room * sizeof(set->entities[0]));
+    if (!entities) {
+        return -ENOMEM;
+    }
+    set->entities = entities;
+    set->room = room;
+    return 0;
+}
+
 static int add(struct mill_quota_set *set, const struct mill_quota_name *user,
                const struct mill_quota_name *client, struct mill_quota_entity **ret_entity)
 {
-    if (set->count == MILL_QUOTA_ENTITIES_MAX) {
-        return -ENOSPC;
-    }
-    if (set->count == set->room) {
-        uint32_t room = set->room > 0 ? set->room * 2 : ROOM_FIRST;
-        struct mill_quota_entity *more =
-            realloc(set->entities, (size_t)room * sizeof(set->entities[0]));
-        if (!more) {
-            return -ENOMEM;
-        }
-        set->entities = more;
-        set->room = room;
+    int r = mill_quota_reserve(set, 1);
+    if (r < 0) {
+        return r;
     }
     struct mill_quota_entity *entity = &set->entities[set->count++];
     *entity = (struct mill_quota_entity){.user = *user, .client = *client};

@@ -43,6 +43,9 @@ enum mill_quota_kind mill_quota_kind_of(const char *key);
 struct mill_quota_entity *mill_quota_find(const struct mill_quota_set *set,
                                           const struct mill_quota_name *user,
                                           const struct mill_quota_name *client);
+/* Room for so many more entities, so that setting their values cannot fail. ret: 0, -ENOMEM,
+ * -ENOSPC more than there may be. */
+int mill_quota_reserve(struct mill_quota_set *set, uint32_t more) MILL_WARN_UNUSED;
 /* Sets one value, 0 takes it away. ret: 0, -ENOMEM, -ENOSPC as many entities as there may be. */
 int mill_quota_put(struct mill_quota_set *set, const struct mill_quota_name *user,
                    const struct mill_quota_name *client, enum mill_quota_kind kind,

@@ -2,6 +2,7 @@
 /* Goal: quotas are set, told, taken away and kept as Kafka does, and the cores' record says what
  * holds for each client: of all that fits it what says most. Method: requests against a fake core
  * on virtual time; the record is read as a core reads it; resolution beside a slow model. */
+#include "tests/unit/alloc_fail.h"
 #include "tests/unit/control/alter_requests.h"
 
 #include <errno.h>
@@ -560,6 +561,40 @@ static void test_quota_store_full(void **state)
     fake_close(&f);
 }
 
+/* A change for which there is no memory is in the store as little as here: each allocation of one
+ * that needs room for another entity fails in turn, until none does. */
+static void test_what_is_kept_is_in_memory(void **state)
+{
+    (void)state;
+    enum {
+        ROOM = 16, /* of the first entities */
+    };
+    const struct mill_quota_name absent = {.who = MILL_QUOTA_ABSENT};
+    struct mill_quota_name client = {.who = MILL_QUOTA_NAMED};
+    const struct mill_quota_change change = {&absent, &client, MILL_QUOTA_PRODUCE, 5};
+    struct mill_pool pool = {.limit_bytes = 1 << 20};
+    uint64_t at = 0;
+    int16_t error = MILL_KERR_UNKNOWN_SERVER_ERROR;
+    struct fake f;
+    fake_open(&f, NULL, 0);
+    for (uint32_t i = 0; i <= ROOM && at < 100; i += error == 0) {
+        struct mill_controller *controller = mill_control_controller(f.control);
+        snprintf(client.name, sizeof(client.name), "client-%u", i);
+        alloc_arm(i < ROOM ? 0 : ++at, false);
+        error = mill_controller_set_quotas(controller, &change, 1, &pool);
+        alloc_disarm();
+        mill_pool_clear(&pool);
+        assert_true((error == 0) ==
+                    (mill_quota_find(&controller->quotas, &absent, &client) != NULL));
+        restart(&f, 0);
+        controller = mill_control_controller(f.control);
+        assert_true((error == 0) ==
+                    (mill_quota_find(&controller->quotas, &absent, &client) != NULL));
+    }
+    assert_in_range(at, 3, 99); /* the request's memory, and the entity's */
+    fake_close(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -572,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_older_stores_are_taken_up),
         cmocka_unit_test(test_quota_entities_are_bounded),
         cmocka_unit_test(test_quota_store_full),
+        cmocka_unit_test(test_what_is_kept_is_in_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
