@@ -86,6 +86,7 @@
     X(requests_full, "times no request slot was free")                                             \
     X(staged_total, "bytes ever gathered in arena memory")                                         \
     X(stage_full, "times staging had no memory")                                                   \
+    X(producers_full, "times there was no room for a partition's list of producers")               \
     X(bad_frames, "connections closed for a malformed frame")                                      \
     X(unknown_apis, "connections closed for an API or version that is not served")                 \
     X(slow_readers, "connections dropped because they held memory without progress")               \

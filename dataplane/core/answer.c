@@ -13,20 +13,37 @@ enum {
     LARGE_FIRST_BYTES = 256 << 10,
 };
 
-void mill_scratch_retire(struct mill_core *core, uint32_t extent)
+/* kind: MILL_RETIRED_PRODUCERS or 0. */
+static void retire(struct mill_core *core, uint32_t extent, uint32_t kind)
 {
     if (mill_loan_free(core->loans, extent)) {
+#ifndef MILL_MUTANT_CORE_PRODUCERS_COUNTED_ON
+        if (kind == MILL_RETIRED_PRODUCERS) {
+            core->producers_bytes -= mill_extent_size_bytes(core->extents, extent);
+        }
+#endif
         mill_extent_free(core->extents, extent);
         return;
     }
     /* In a list by unit, so that readers who take nothing can fill the arena but not the list. */
-    core->retired_next[extent] = MILL_RETIRED_END;
+    core->retired_next[extent] = MILL_RETIRED_END | kind;
     if (core->retired_count++ == 0) {
         core->retired_first = extent;
     } else {
-        core->retired_next[core->retired_last] = extent;
+        uint32_t *link = &core->retired_next[core->retired_last];
+        *link = extent | (*link & MILL_RETIRED_PRODUCERS);
     }
     core->retired_last = extent;
+}
+
+void mill_scratch_retire(struct mill_core *core, uint32_t extent)
+{
+    retire(core, extent, 0);
+}
+
+void mill_scratch_retire_producers(struct mill_core *core, uint32_t extent)
+{
+    retire(core, extent, MILL_RETIRED_PRODUCERS);
 }
 
 uint32_t mill_scratch_sweep(struct mill_core *core)
@@ -35,10 +52,11 @@ uint32_t mill_scratch_sweep(struct mill_core *core)
     uint32_t looks = MILL_MIN(core->retired_count, (uint32_t)MILL_RETIRED_PER_TURN);
     for (uint32_t i = 0; i < looks; i++) {
         uint32_t extent = core->retired_first;
-        core->retired_first = core->retired_next[extent];
+        uint32_t link = core->retired_next[extent];
+        core->retired_first = link & ~MILL_RETIRED_PRODUCERS;
         core->retired_count--;
         freed += mill_loan_free(core->loans, extent);
-        mill_scratch_retire(core, extent);
+        retire(core, extent, link & MILL_RETIRED_PRODUCERS);
     }
     return freed;
 }

@@ -22,9 +22,23 @@ void mill_op_producers_drop(struct mill_core *core, struct mill_op *op)
     return;
 #endif
     if (op->producers.extent) {
+        core->producers_bytes -= mill_extent_size_bytes(core->extents, op->producers.extent);
         mill_extent_free(core->extents, op->producers.extent);
         op->producers.extent = 0;
     }
+}
+
+/* Whether the lists of this core, with one of so many bytes, stay within their bound: requests may
+ * name many partitions, and one partition often, as in Kafka. */
+static bool has_room(struct mill_core *core, uint64_t size_bytes)
+{
+    bool has = core->producers_bytes == 0 ||
+               core->producers_bytes + size_bytes <= core->limits.producers_bytes_max;
+    core->words.producers_full += !has;
+#ifdef MILL_MUTANT_CORE_PRODUCERS_UNBOUNDED
+    has = true;
+#endif
+    return has;
 }
 
 /* ret: false when there is no memory; error says it. */
@@ -36,14 +50,19 @@ static bool walk_begin(struct mill_core *core, struct mill_op *op,
     uint32_t room = MILL_MAX(mill_log_producers_count(partition) + STATES_PER_TURN, 2 * walk->room);
     walk->count = 0;
     walk->room = room;
-    int r = mill_log_scratch(core->log, room * (uint32_t)sizeof(struct mill_log_producer_state),
-                             &walk->extent);
+    uint32_t size_bytes = room * (uint32_t)sizeof(struct mill_log_producer_state);
+    int r = -EAGAIN;
+    if (has_room(core, size_bytes)) {
+        r = mill_log_scratch(core->log, size_bytes, &walk->extent);
+    }
     if (r < 0) {
         walk->extent = 0;
         /* Clients ask again for the one; the other would never fit. */
         op->error = r == -EAGAIN ? MILL_KERR_NOT_LEADER_OR_FOLLOWER : MILL_KERR_KAFKA_STORAGE_ERROR;
+        return false;
     }
-    return r == 0;
+    core->producers_bytes += mill_extent_size_bytes(core->extents, walk->extent);
+    return true;
 }
 
 /* What was gathered becomes the op's list: of this core's request with a loan, as a read's. */
@@ -60,7 +79,7 @@ static void walk_end(struct mill_core *core, struct mill_op *op)
     walk->extent = 0;
     if (op->origin == core->index) {
         mill_loan_take(core->loans, &op->list);
-        mill_scratch_retire(core, op->list.extent); /* it goes with this loan */
+        mill_scratch_retire_producers(core, op->list.extent); /* it goes with this loan */
     }
 }
 

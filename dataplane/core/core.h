@@ -27,17 +27,18 @@ enum {
 };
 
 struct mill_core_limits {
-    uint32_t connections_max;    /* open at once; each works on one request at a time */
-    uint32_t peer_ops_max;       /* operations of other cores in work here */
-    uint32_t request_bytes_max;  /* socket.request.max.bytes */
-    uint32_t pinned_bytes_max;   /* of an incomplete request in its maker's buffers */
-    uint64_t pinned_total_bytes; /* over all connections: half of the receive buffers */
-    uint64_t staged_bytes_max;   /* arena memory for larger requests, over all connections */
-    uint64_t ops_bytes_max;      /* arena memory for requests of many partitions */
-    uint64_t reader_bytes_max;   /* connection.pinned.max.bytes */
-    uint64_t stall_timeout_ns;   /* connection.stall.timeout.ms */
-    uint64_t idle_timeout_ns;    /* connections.max.idle.ms; 0: none */
-    uint64_t control_timeout_ns; /* control.request.timeout.ms */
+    uint32_t connections_max;     /* open at once; each works on one request at a time */
+    uint32_t peer_ops_max;        /* operations of other cores in work here */
+    uint32_t request_bytes_max;   /* socket.request.max.bytes */
+    uint32_t pinned_bytes_max;    /* of an incomplete request in its maker's buffers */
+    uint64_t pinned_total_bytes;  /* over all connections: half of the receive buffers */
+    uint64_t staged_bytes_max;    /* arena memory for larger requests, over all connections */
+    uint64_t ops_bytes_max;       /* arena memory for requests of many partitions */
+    uint64_t producers_bytes_max; /* arena memory for lists of producers (DescribeProducers) */
+    uint64_t reader_bytes_max;    /* connection.pinned.max.bytes */
+    uint64_t stall_timeout_ns;    /* connection.stall.timeout.ms */
+    uint64_t idle_timeout_ns;     /* connections.max.idle.ms; 0: none */
+    uint64_t control_timeout_ns;  /* control.request.timeout.ms */
     uint32_t control_frame_bytes_max;
     uint32_t fetch_bytes_max; /* fetch.max.bytes */
     /* Of max.incremental.fetch.session.cache.slots this core's share; 0: no sessions. */

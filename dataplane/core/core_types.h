@@ -45,7 +45,9 @@ enum {
     MILL_ACK_MARKS = 4, /* answers whose way to the peer is timed at once, per connection */
 };
 
-#define MILL_RETIRED_END UINT32_MAX
+#define MILL_RETIRED_END (UINT32_MAX >> 1)
+/* Beside the link of a retired extent: it holds a list of producers. */
+#define MILL_RETIRED_PRODUCERS (1u << 31)
 
 /* Doubly linked, intrusive, with a head that is a node. */
 struct mill_node {
@@ -381,8 +383,9 @@ struct mill_core {
     uint64_t pinned_bytes;
     uint64_t stage_reserved;
     uint64_t staged_now;
-    uint64_t ops_bytes;    /* of scratch extents that hold ops */
-    uint32_t stage_wanted; /* connections that wait for staging memory */
+    uint64_t ops_bytes;       /* of scratch extents that hold ops */
+    uint64_t producers_bytes; /* of those that hold lists of producers, until they are free */
+    uint32_t stage_wanted;    /* connections that wait for staging memory */
     /* control */
     uint64_t incarnation;
     uint64_t control_incarnation;
@@ -495,6 +498,8 @@ void mill_answer_none(struct mill_core *core, struct mill_request *request);
 void mill_answer_continue(struct mill_core *core, struct mill_request *request);
 /* Frees a scratch extent, at once or when its loans are back. */
 void mill_scratch_retire(struct mill_core *core, uint32_t extent);
+/* The same for one that is counted in producers_bytes. */
+void mill_scratch_retire_producers(struct mill_core *core, uint32_t extent);
 /* Looks at some of those that wait. ret: extents freed. */
 uint32_t mill_scratch_sweep(struct mill_core *core);
 

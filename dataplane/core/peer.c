@@ -300,7 +300,11 @@ static bool result_send(struct mill_core *core, struct mill_op *op)
     }
     if (result->list.size_bytes > 0) {
         mill_loan_lend(core->loans, result->list.extent);
-        mill_scratch_retire(core, result->list.extent);
+        if (op->kind == MILL_OP_PRODUCERS) {
+            mill_scratch_retire_producers(core, result->list.extent);
+        } else {
+            mill_scratch_retire(core, result->list.extent);
+        }
     }
     core->peer_touched[op->origin] = true;
     return true;

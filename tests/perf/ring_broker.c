@@ -211,6 +211,7 @@ static void core_make(struct ring_broker *broker)
                 .pinned_total_bytes = 8 << 20,
                 .staged_bytes_max = ARENA_BYTES / 4,
                 .ops_bytes_max = ARENA_BYTES / 8,
+                .producers_bytes_max = ARENA_BYTES / 16,
                 .reader_bytes_max = 64 << 20,
                 .stall_timeout_ns = 30 * MILL_NS_PER_S,
                 .control_timeout_ns = MILL_NS_PER_S,

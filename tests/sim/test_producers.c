@@ -21,6 +21,7 @@ enum {
     FIRST_ID = 1000,      /* of a partition's producers */
     IDS_PER_PARTITION = 1000,
     TURNS_MAX = 10000,
+    OFTEN = 300, /* one request names a partition */
 };
 
 static const char topic[] = "producers";
@@ -143,6 +144,7 @@ static void settle_empty(void)
         const struct mill_core *core = world.cores[i].core;
         assert_int_equal(world.cores[i].loans.loaned_bytes, 0);
         assert_int_equal(core->retired_count, 0);
+        assert_int_equal(core->producers_bytes, 0);
         assert_true(mill_list_empty(&core->retry));
     }
 }
@@ -255,12 +257,68 @@ static void test_nothing_is_left_of_a_client_that_went(void **state)
     }
 }
 
+/* One request names a partition more often than there is memory for its lists: what found none may
+ * be asked for again. */
+static void test_lists_are_bounded(void **state)
+{
+    MILL_UNUSED(state);
+    static int32_t often[OFTEN]; /* all of partition 0 */
+    static const struct asked asked = {topic, often, OFTEN};
+    for (uint32_t cores = 1; cores <= 2; cores++) {
+        struct world_client client;
+        open_filled(cores, 30 + cores);
+        uint64_t used = used_bytes();
+        world_connect(&world, &client, cores - 1);
+        ask(&client, &asked);
+        uint32_t bytes;
+        uint64_t most = 0;
+        /* The last one may be rounded up to its extent. */
+        uint64_t max = world.cores[0].core->limits.producers_bytes_max;
+        while (!world_answer(&client, &bytes)) {
+            world_turn(&world, MILL_NS_PER_MS);
+            for (uint32_t i = 0; i < cores; i++) {
+                most = MILL_MAX(most, world.cores[i].core->producers_bytes);
+            }
+            assert_in_range(most, 0, max + MILL_EXTENT_UNIT_BYTES);
+        }
+        assert_true(most > max / 2);
+        uint64_t refused = 0;
+        uint64_t counted = 0;
+        for (uint32_t i = 0; i < cores; i++) {
+            counted += world.cores[i].core->words.producers_full;
+        }
+        struct mill_describe_producers_response got;
+        struct mill_describe_producers_response_topics named;
+        struct mill_describe_producers_response_topics_partitions partition;
+        struct mill_cursor at = world_asked(&client, MILL_API_KEY_DESCRIBE_PRODUCERS, 0, bytes);
+        assert_int_equal(mill_describe_producers_response_decode(&at, 0, &got), 0);
+        assert_true(mill_describe_producers_response_topics_next(&got.topics, 0, &named));
+        while (mill_describe_producers_response_topics_partitions_next(&named.partitions, 0,
+                                                                       &partition)) {
+            bool told = partition.error_code == 0;
+            refused += !told;
+            assert_true(told || partition.error_code == MILL_KERR_NOT_LEADER_OR_FOLLOWER);
+            check_producers(&partition, told ? MANY : 0);
+        }
+        assert_in_range(refused, 1, OFTEN - 2);
+        assert_int_equal(refused, counted);
+        settle_empty();
+        ask(&client, &asked_all);
+        check(&client, world_await(&client), &asked_all, 0);
+        world_disconnect(&client);
+        settle_empty();
+        assert_int_equal(used_bytes(), used);
+        world_close(&world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_are_told_from_any_core),
         cmocka_unit_test(test_states_outlive_a_start),
         cmocka_unit_test(test_turns_are_bounded_and_go_on),
+        cmocka_unit_test(test_lists_are_bounded),
         cmocka_unit_test(test_nothing_is_left_of_a_client_that_went),
     };
     setvbuf(stdout, NULL, _IOLBF, 0);

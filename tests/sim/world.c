@@ -236,6 +236,7 @@ static void core_start(struct world *world, uint32_t index)
                 .pinned_total_bytes = 256 << 10,
                 .staged_bytes_max = 4 << 20,
                 .ops_bytes_max = 4 << 20,
+                .producers_bytes_max = 1 << 20,
                 .reader_bytes_max = 8 << 20,
                 .stall_timeout_ns = 60 * MILL_NS_PER_S,
                 .control_timeout_ns = MILL_NS_PER_S,
