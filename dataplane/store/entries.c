@@ -21,45 +21,36 @@ void mill_store_time_entry(struct store_segment *segment, struct store_entries *
     segment->time_last = segment->max_timestamp;
 }
 
+/* Behind what the file has: file_bytes, which moves when all of it is written. */
+static int file_append(struct mill_store *store, struct store_partition *partition,
+                       struct store_segment *segment, enum store_file_kind kind,
+                       const uint8_t *bytes, uint32_t size_bytes, uint64_t *file_bytes)
+{
+    if (size_bytes == 0) {
+        return 0;
+    }
+    int file = mill_store_file(store, partition, segment, kind);
+    int r =
+        file < 0 ? file : mill_store_write_all(store->calls, file, bytes, size_bytes, *file_bytes);
+    *file_bytes += r < 0 ? 0 : size_bytes;
+    return r;
+}
+
 int mill_store_entries_write(struct mill_store *store, struct store_partition *partition,
                              struct store_segment *segment, const struct store_entries *entries)
 {
-    if (entries->index_count > 0) {
-        int file = mill_store_file(store, partition, segment, STORE_FILE_INDEX);
-        uint32_t size = entries->index_count * STORE_INDEX_ENTRY_BYTES;
-        int r = file < 0 ? file
-                         : mill_store_write_all(store->calls, file, entries->index, size,
-                                                segment->index_bytes);
-        if (r < 0) {
-            return r;
-        }
-        segment->index_bytes += size;
-    }
-    if (entries->time_count > 0) {
-        int file = mill_store_file(store, partition, segment, STORE_FILE_TIMEINDEX);
-        uint32_t size = entries->time_count * STORE_TIME_ENTRY_BYTES;
-        int r = file < 0 ? file
-                         : mill_store_write_all(store->calls, file, entries->time, size,
-                                                segment->time_bytes);
-        if (r < 0) {
-            return r;
-        }
-        segment->time_bytes += size;
-    }
-    if (entries->txn_count > 0) {
-        int file = mill_store_file(store, partition, segment, STORE_FILE_TXNINDEX);
-        uint32_t size = entries->txn_count * STORE_TXN_ENTRY_BYTES;
-        int r = file < 0 ? file
-                         : mill_store_write_all(store->calls, file, entries->txn, size,
-                                                segment->txn_bytes);
-        if (r < 0) {
-            return r;
-        }
-        /* It is made when it has to be, perhaps after the others' names were synced. */
-        partition->dir_unsynced = partition->dir_unsynced || segment->txn_bytes == 0;
-        segment->txn_bytes += size;
-    }
-    return 0;
+    bool made = entries->txn_count > 0 && segment->txn_bytes == 0;
+    int r = file_append(store, partition, segment, STORE_FILE_INDEX, entries->index,
+                        entries->index_count * STORE_INDEX_ENTRY_BYTES, &segment->index_bytes);
+    r = r < 0 ? r
+              : file_append(store, partition, segment, STORE_FILE_TIMEINDEX, entries->time,
+                            entries->time_count * STORE_TIME_ENTRY_BYTES, &segment->time_bytes);
+    r = r < 0 ? r
+              : file_append(store, partition, segment, STORE_FILE_TXNINDEX, entries->txn,
+                            entries->txn_count * STORE_TXN_ENTRY_BYTES, &segment->txn_bytes);
+    /* .txnindex is made when it has to be, perhaps after the others' names were synced. */
+    partition->dir_unsynced = partition->dir_unsynced || (r == 0 && made);
+    return r;
 }
 
 /* --- waiting --------------------------------------------------------------------------------- */

@@ -278,4 +278,18 @@ static inline int encode_join(struct mill_writer *to, int16_t version, const voi
     return mill_join_group_request_encode(to, version, message);
 }
 
+/* The answer's body. */
+static inline struct mill_cursor body_of(struct mill_admin_request *request, struct mill_buf *buf)
+{
+    int32_t id = 0;
+    assert_true(request->ready);
+    assert_int_equal(request->outcome, MILL_OUTCOME_BYTES);
+    struct mill_cursor at = mill_cursor_over(buf, request->answer + MILL_FRAME_SIZE_BYTES,
+                                             request->answer_bytes - MILL_FRAME_SIZE_BYTES);
+    assert_int_equal(
+        mill_response_header_decode(&at, request->header.api_key, request->header.api_version, &id),
+        0);
+    return at;
+}
+
 #endif

@@ -72,20 +72,6 @@ static void test_group_of_a_promised_id_is_deleted(void **state)
     teardown();
 }
 
-/* The answer's body. */
-static struct mill_cursor body_of(struct mill_admin_request *request, struct mill_buf *buf)
-{
-    int32_t id = 0;
-    assert_true(request->ready);
-    assert_int_equal(request->outcome, MILL_OUTCOME_BYTES);
-    struct mill_cursor at = mill_cursor_over(buf, request->answer + MILL_FRAME_SIZE_BYTES,
-                                             request->answer_bytes - MILL_FRAME_SIZE_BYTES);
-    assert_int_equal(
-        mill_response_header_decode(&at, request->header.api_key, request->header.api_version, &id),
-        0);
-    return at;
-}
-
 static void get_commit_partition(const void *context, int32_t index, void *ret_element)
 {
     struct mill_offset_commit_request_topics_partitions *element = ret_element;

@@ -74,19 +74,6 @@ static struct mill_admin_request *join_send(const struct member *member, const c
     return send(MILL_API_KEY_JOIN_GROUP, JOIN, encode_join, &message);
 }
 
-static struct mill_cursor answer_at(struct mill_admin_request *request, struct mill_buf *buf)
-{
-    int32_t id = 0;
-    assert_true(request->ready);
-    assert_int_equal(request->outcome, MILL_OUTCOME_BYTES);
-    struct mill_cursor at = mill_cursor_over(buf, request->answer + MILL_FRAME_SIZE_BYTES,
-                                             request->answer_bytes - MILL_FRAME_SIZE_BYTES);
-    assert_int_equal(
-        mill_response_header_decode(&at, request->header.api_key, request->header.api_version, &id),
-        0);
-    return at;
-}
-
 static void answered(struct mill_admin_request *request)
 {
     if (request->taken) {
@@ -99,7 +86,7 @@ static void join_take(struct member *member, struct mill_admin_request *request)
 {
     struct mill_join_group_response message;
     struct mill_buf buf;
-    struct mill_cursor at = answer_at(request, &buf);
+    struct mill_cursor at = body_of(request, &buf);
     assert_int_equal(mill_join_group_response_decode(&at, JOIN, &message), 0);
     member->error = message.error_code;
     if (message.error_code == 0 || message.error_code == MILL_KERR_MEMBER_ID_REQUIRED) {
@@ -160,7 +147,7 @@ static void member_syncs(struct member *member, bool leads)
     struct mill_admin_request *request =
         send(MILL_API_KEY_SYNC_GROUP, SYNC, encode_sync_in, &message);
     let_end(MILL_JOURNAL_DONE);
-    struct mill_cursor at = answer_at(request, &buf);
+    struct mill_cursor at = body_of(request, &buf);
     assert_int_equal(mill_sync_group_response_decode(&at, SYNC, &out), 0);
     member->error = out.error_code;
     if (out.error_code == 0) {
@@ -200,7 +187,7 @@ static void heartbeat_take(struct member *member, struct mill_admin_request *req
 {
     struct mill_heartbeat_response out;
     struct mill_buf buf;
-    struct mill_cursor at = answer_at(request, &buf);
+    struct mill_cursor at = body_of(request, &buf);
     assert_int_equal(mill_heartbeat_response_decode(&at, HEARTBEAT, &out), 0);
     member->error = out.error_code;
     answered(request);
@@ -236,7 +223,7 @@ static int16_t leave(const char *member_id)
     struct mill_admin_request *request =
         send(MILL_API_KEY_LEAVE_GROUP, LEAVE, encode_leave_in, &message);
     let_end(MILL_JOURNAL_DONE);
-    struct mill_cursor at = answer_at(request, &buf);
+    struct mill_cursor at = body_of(request, &buf);
     assert_int_equal(mill_leave_group_response_decode(&at, LEAVE, &out), 0);
     if (out.error_code == 0) {
         assert_true(mill_leave_group_response_members_next(&out.members, LEAVE, &one));
@@ -581,7 +568,7 @@ static int16_t commit(const struct member *member)
     message.topics = (struct mill_warray){.count = 1, .get = get_commit_topic};
     struct mill_admin_request *request =
         send(MILL_API_KEY_OFFSET_COMMIT, COMMIT, encode_commit_in, &message);
-    struct mill_cursor at = answer_at(request, &buf);
+    struct mill_cursor at = body_of(request, &buf);
     assert_int_equal(mill_offset_commit_response_decode(&at, COMMIT, &out), 0);
     assert_true(mill_offset_commit_response_topics_next(&out.topics, COMMIT, &one));
     assert_true(mill_offset_commit_response_topics_partitions_next(&one.partitions, COMMIT, &part));
