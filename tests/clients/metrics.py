@@ -201,6 +201,46 @@ def silent_clients(broker, port):
     assert get(port, "/healthz") == (200, "ok\n")
 
 
+def raw(port, data):
+    """All that comes back until the close."""
+    with socket.create_connection(("127.0.0.1", port), timeout=2 * LIMIT_S) as peer:
+        got = b""
+        try:
+            peer.sendall(data)
+            while piece := peer.recv(1 << 16):
+                got += piece
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        return got
+
+
+def nonsense(broker, port):
+    """Headers without end, paths that climb, other methods and hosts: refused or answered as if they were not there,
+    and nothing of a core's time."""
+    end = b"\r\nConnection: close\r\n\r\n"
+    huge = b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"y" * (4 << 20) + end
+    many = b"GET /metrics HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 200_000 + end
+    climbs = (b"/../../etc/passwd", b"/%2e%2e/%2e%2e/etc/passwd", b"/metrics/../../etc/passwd", b"//etc/passwd",
+              b"/" + b"a" * 100_000)
+    cases = [(huge, (b"431", b"400", b"413", b"")), (many, (b"431", b"400", b"413", b""))]
+    cases += [(b"GET " + path + b" HTTP/1.1\r\nHost: x" + end, (b"404", b"414", b"400", b"431", b""))
+              for path in climbs]
+    cases += [(method + b" /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 3" + end + b"abc", (b"405", b""))
+              for method in (b"POST", b"PUT", b"DELETE", b"PATCH", b"FOO")]
+    cases += [(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + end, (b"400", b"")),
+              (b"GET /healthz HTTP/1.1\r\nHost: elsewhere.example\r\nOrigin: http://elsewhere.example" + end,
+               (b"200",))]
+    before = broker.status()["control"]["pid"]
+    for data, wanted in cases:
+        got = raw(port, data)
+        code = got.split(b" ", 2)[1] if got else b""
+        assert code in wanted, f"{data[:60]}: {got[:80]}, not {wanted}"
+        # No page of another origin reads it.
+        assert b"access-control-allow" not in got.lower() and b"root:" not in got, got[:200]
+    assert broker.status()["control"]["pid"] == before
+    assert get(port, "/healthz") == (200, "ok\n")
+
+
 def ptrace(request, tid):
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -283,6 +323,7 @@ def main():
         by_promtool(port)
         in_use(broker, port)
         silent_clients(broker, port)
+        nonsense(broker, port)
         for _ in range(pick(5, 1)):
             control_killed(broker, port)
     settings["dataplane.idle"] = "busy"  # a core that sleeps is not stuck

@@ -250,6 +250,44 @@ def insides(broker, client):
     print("inside of compressed batches: keys, deltas, counts, streams and bombs judged")
 
 
+def wide_window(size):
+    """A zstd frame (RFC 8878) of one raw block whose header asks for a window of 2 GiB."""
+    block = b"\0" * size
+    return bytes.fromhex("28b52ffd00a8") + struct.pack("<I", size << 3 | 1)[:3] + block
+
+
+def borders(broker, client):
+    """At a limit and one beyond it, and shapes that real clients seldom make."""
+    size = 50_000
+    broker.millrace("topic", "create", "limited", "--config", f"max.message.bytes={size}")
+    room = size - len(batch([b""])) - 4  # a value's length and its record's take two bytes more each
+    fits = batch([b"v" * room])
+    assert len(fits) == size, len(fits)
+    assert client.produce("limited", 0, fits)[:2] == (NONE, 0)
+    assert client.produce("limited", 0, batch([b"v" * (room + 1)]))[0] == TOO_LARGE
+    assert client.end_offset("limited", 0)[2] == 1
+    broker.millrace("topic", "create", "shapes")
+    headers = b"".join(varint(4) + b"h%03d" % number + varint(-1) for number in range(1000))
+    body = b"\0" + varint(0) + varint(0) + varint(-1) + varint(0) + varint(1000) + headers
+    shapes = [("100,000 records of a byte", batch([b"x"] * 100_000), 100_000),
+              ("a record of 1,000 headers without values", batch([b""], records=varint(len(body)) + body), 1),
+              ("neither key nor value", batch([None]), 1),
+              ("an empty value", batch([b""]), 1),
+              ("a time before the epoch", batch([b"x"], timestamp=-5), 1)]
+    at = 0
+    for what, data, count in shapes:
+        answer = client.produce("shapes", 0, data)
+        assert answer[:2] == (NONE, at), f"{what}: {answer}"
+        at += count
+    values = read_back(broker.address("LOCAL"), "shapes", at)
+    assert values == [b"x"] * 100_000 + [b"", None, b"", b"x"]
+    end = client.end_offset("compacted", 0)[2]
+    window = batch(records=wide_window(1000), attributes=ZSTD)
+    assert client.produce("compacted", 0, window)[:2] == (INVALID_RECORD, -1)
+    assert client.end_offset("compacted", 0)[2] == end
+    print(f"{len(shapes)} shapes and both sides of max.message.bytes")
+
+
 def main():
     settings = {"log.message.timestamp.after.max.ms": "3600000"}
     with Broker(nic=False, settings=settings) as broker:
@@ -264,6 +302,7 @@ def main():
             append_time(client, "stamped")
             sequences(client, "sequences")
             insides(broker, client)
+            borders(broker, client)
             topic_codecs(broker, client)
             zstd = client.produce("batches", 0, batch(attributes=4), version=3)
             assert zstd[0] == BAD_CODEC, zstd

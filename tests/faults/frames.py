@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Wrong sizes, each API and version cut at every byte, huge counts, unknown APIs and versions, TLS hello,
-HTTP: the right answer or a close; memory stays bounded; a bystander's requests go on."""
+"""Wrong sizes, each API and version cut at every byte and with bytes behind it, huge counts, unknown APIs and versions,
+TLS hello, HTTP: the right answer or a close; memory and the lines in the log stay bounded; a bystander's requests go
+on."""
 import os
 import socket
 import struct
+import time
 import uuid
 
 from lib import message
@@ -15,6 +17,8 @@ GROWTH_FACTOR = 4
 NAMES = 50000
 FORGOTTEN = 20000
 LENGTHS = (0, 249, 250, 1000, 32767)
+BEHIND = 100
+LINE_S = 10   # BAD_FRAMES_PAUSE_S
 SERVED_FROM = {PRODUCE: 3}  # lower ones are advertised for old clients only
 SAMPLES = os.path.join(TOP, "build/tests/unit/protocol/sample_frames")
 
@@ -127,6 +131,16 @@ def cut_everywhere(broker, address, client, topic):
     return sum(len(versions) for versions in seen.values())
 
 
+def bytes_behind(address, client, topic):
+    """The samples with bytes that nobody asked for: obeyed, as by Kafka (the topic they name is deleted), or closed."""
+    for line in run(SAMPLES).splitlines():
+        key, version, data = line.split()
+        data = bytes.fromhex(data) + b"\xff" * BEHIND
+        got = outcome(address, struct.pack(">i", len(data)) + data)
+        assert got is not None, f"api {key} version {version} with bytes behind it: neither answer nor close"
+    bystander(client, topic)
+
+
 def tree(of, version, words):
     """One element in each array, each text of words, numbers small."""
     plain = {"str": words, "blob": words.encode(), "records": batch(), "uuid": uuid.UUID(int=7), "bool": False,
@@ -151,6 +165,13 @@ def texts_of_all_lengths(address, client, topic):
         bystander(client, topic)
 
 
+def told_now_and_then(broker, begun):
+    """A first line at once, then one for all of a pause."""
+    lines = broker.log_text().count(" plane.bad-frames ")
+    most = 1 + (time.monotonic() - begun) / LINE_S
+    assert 1 <= lines <= most, f"{lines} lines about bad frames, {most:.1f} at most"
+
+
 def main():
     with Broker(nic=False) as broker:
         broker.start()
@@ -159,6 +180,7 @@ def main():
         with Client(address) as client:
             bystander(client, "frames")
             pids = [broker.pid(name) for name in ("millraced", "control")]
+            begun = time.monotonic()
             wrong_sizes(address)
             bystander(client, "frames")
             unknown_apis(address)
@@ -167,6 +189,9 @@ def main():
             bystander(client, "frames")
             messages = cut_everywhere(broker, address, client, "frames")
             texts_of_all_lengths(address, client, "frames")
+            broker.millrace("topic", "create", "beside")
+            bytes_behind(address, client, "beside")
+            told_now_and_then(broker, begun)
             assert [broker.pid(name) for name in ("millraced", "control")] == pids, "a process was restarted"
     print(f"{messages} API versions cut at every byte, others unharmed")
 

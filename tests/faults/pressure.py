@@ -5,6 +5,7 @@ byte at a time, storms of connections, ends in the middle of answers, thousands 
 larger than any window. Each gets what it must; after each a bystander is served, and loans, staging
 and connections are back to nothing."""
 import os
+import threading
 import time
 
 from lib.broker import TOP, Broker, pick
@@ -14,6 +15,8 @@ SCRIPT = os.path.join(TOP, "tests/faults/pressure_load.py")
 BACK_S = 10
 STALL_MS = pick(6000, 3000)  # slow-writers must be done within it
 MANY = 300  # topics, as metadata-wide counts them
+MANY_CLIENTS = 10000
+CLIENT_BYTES = 4096  # resident, of a connection that says nothing: three times what one takes over a DPDK port
 
 
 def settled(broker, connections):
@@ -29,19 +32,48 @@ def settled(broker, connections):
         time.sleep(0.1)
 
 
+class Resident:
+    """The most resident memory of a process above what it had, while this is entered."""
+
+    def __init__(self, pid):
+        self.pid, self.most, self.ended = pid, 0, threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+
+    def now(self):
+        with open(f"/proc/{self.pid}/status", encoding="ascii") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+    def watch(self):
+        before = self.now()
+        while not self.ended.wait(0.05):
+            self.most = max(self.most, self.now() - before)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+
+
 def attacks():
     return [("pipeline", pick(10000, 4000)), ("slow-writers", pick(100, 30)),
             ("storm", pick(2000, 400)), ("half-close", pick(100, 5)),
-            ("reset-in-fetch", pick(100, 20)), ("fetch-wide", 10000), ("fetch-waiters", pick(300, 150)), ("metadata-wide", 5000),
+            ("reset-in-fetch", pick(100, 20)), ("fetch-wide", 10000), ("fetch-waiters", pick(300, 150)),
+            ("fetch-storm", MANY_CLIENTS), ("many-idle", MANY_CLIENTS), ("metadata-wide", 5000),
             ("produce-wide", pick(5000, 2000)), ("produce-large", pick(90, 40)),
             ("fetch-limits", 0), ("acks-none", 0), ("stagers", 6)]
 
 
 def attack(broker, bystander, listener, name, size):
-    said = broker.python(listener, SCRIPT, name, str(size), timeout=200).strip()
+    with Resident(broker.pid("millraced")) as resident:
+        said = broker.python(listener, SCRIPT, name, str(size), timeout=200).strip()
+    if name == "many-idle":
+        assert resident.most <= size * CLIENT_BYTES, f"{resident.most} bytes for {size} connections"
     assert bystander.produce("pressed", 0, batch())[0] == 0
     settled(broker, 1)
-    return said
+    return f"{said}, {resident.most >> 10} KiB more resident"
 
 
 def main(names=None):

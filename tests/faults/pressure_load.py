@@ -191,6 +191,51 @@ def fetch_waiters(address, count):
         client.close()
 
 
+def fetch_storm(address, count):
+    """Very many readers wait at the end of one partition: one record wakes each of them, once."""
+    clients = [Client(address, timeout=60) for _ in range(count)]
+    with Client(address) as writer:
+        end = writer.end_offset("pressed", 0)[2]
+        for client in clients:
+            client.send(client.frame(FETCH, 7, fetch_body([("pressed", [(0, end)])], wait_ms=50_000)))
+        assert writer.produce("pressed", 0, batch([b"wakes all"]))[:2] == (NONE, end)
+    begun = time.monotonic()
+    for client in clients:
+        found = fetch_answer(client.answer()[1])
+        assert found[0][2] == NONE and found[0][4].count(b"wakes all") == 1, found
+    took = time.monotonic() - begun
+    # Nobody is answered twice, and those who wait again go in the middle of it.
+    for number, client in enumerate(clients):
+        client.send(client.frame(API_VERSIONS, 0, b""))
+        assert client.answer()[0] == 2
+        client.send(client.frame(FETCH, 7, fetch_body([("pressed", [(0, end + 1)])], wait_ms=50_000)))
+        if number % 2:
+            reset(client)
+        else:
+            client.close()
+    print(f"one record woke {count} readers in {took:.2f} s")
+
+
+def many_idle(address, count):
+    """Ten clients work beside very many that only hold a connection; those are served, too, when they speak."""
+    busy = [Client(address, timeout=60) for _ in range(10)]
+
+    def rate():
+        begun = time.monotonic()
+        for _ in range(50):
+            for client in busy:
+                assert client.produce("pressed", 0, batch())[0] == NONE
+        return 500 / (time.monotonic() - begun)
+    alone = max(rate() for _ in range(3))
+    idle = [Client(address, timeout=60) for _ in range(count)]
+    beside = max(rate() for _ in range(3))
+    for client in idle[::max(1, count // 100)]:
+        assert client.ask(API_VERSIONS, 0, b"")
+    for client in idle + busy:
+        client.close()
+    print(f"{beside:.0f} requests a second beside {count} idle connections, {alone:.0f} without")
+
+
 def metadata_wide(address, count):
     """Names that do not exist, and everything there is."""
     with Client(address, timeout=60) as client:
@@ -300,8 +345,9 @@ def stagers(address, count):
 
 ATTACKS = {name.replace("_", "-"): globals()[name] for name in (
     "pipeline", "slow_writers", "storm", "half_close", "reset_in_fetch", "fetch_wide", "fetch_waiters",
-    "metadata_wide", "produce_wide", "produce_large", "fetch_limits", "acks_none", "stagers")}
+    "fetch_storm", "many_idle", "metadata_wide", "produce_wide", "produce_large", "fetch_limits", "acks_none",
+    "stagers")}
 
 if __name__ == "__main__":
-    many_files(4096)
+    many_files(4096 + int(sys.argv[3]))
     ATTACKS[sys.argv[2]](sys.argv[1], int(sys.argv[3]))
