@@ -110,8 +110,9 @@ def until_settled(broker, what, group, kind):
     end = time.monotonic() + SETTLE_S
     seen = None
     while True:
-        seen = listed(broker).get(group), broker.status()["control"]["group_members"]
-        if seen == (("Stable", kind), MEMBERS):
+        # Counted first: a member that comes between the two looks leaves the group not stable.
+        seen = broker.status()["control"]["group_members"], listed(broker).get(group)
+        if seen == (MEMBERS, ("Stable", kind)):
             return
         assert time.monotonic() < end, f"{what}: {seen}"
         time.sleep(0.2)
