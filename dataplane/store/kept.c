@@ -2,7 +2,7 @@
 /* Batches that a take-up found in extents and could not write for lack of space: read from there,
  * written as soon as there is room, and then their extents are free. The take-up's thread makes the
  * list; each partition's part of it belongs to the store that opens the partition. */
-#include "dataplane/store/store_types.h"
+#include "dataplane/store/load.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loading a partition's segments. What is below the recovery point, or belongs to a run that ended
  * cleanly, is believed: sizes and last index entries tell all about it. The rest is walked, with
- * its sums; indexes are rebuilt where missing or broken; producers come from the newest usable
- * snapshot and the batches after it. The store's thread only; blocks in file calls. */
-#include "dataplane/store/store_types.h"
+ * its sums (rebuild.c); producers come from the newest usable snapshot and the batches after it.
+ * The store's thread only; blocks in file calls. */
+#include "dataplane/store/load.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,20 +12,6 @@
 #include <string.h>
 
 #include "base/log_line.h"
-
-struct rebuild {
-    struct mill_store *store;
-    struct store_partition *partition;
-    struct store_segment *segment;
-    struct store_segment built; /* numbers as appends would have made them */
-    struct store_entries entries;
-    uint64_t end_bytes;     /* of the log file */
-    bool write;             /* index entries are written, not only counted */
-    int64_t gap_before;     /* offset of the first batch that left a gap, -1 none */
-    int64_t gap_after;      /* the offset that was expected there */
-    bool full;              /* no space for more of them: what is found then is found by walking */
-    int64_t producers_from; /* older batches are in the snapshot */
-};
 
 struct offsets {
     int64_t *values;
@@ -39,15 +25,6 @@ struct found {
     struct offsets bases;
     struct offsets snapshots;
     struct offsets txns; /* segments that have a .txnindex */
-};
-
-/* What is believed before any batch is read. */
-struct belief {
-    int64_t recovery_point; /* everything below is on the disk, whole */
-    int64_t walk_from;      /* batches from here on are read */
-    int64_t producers_from;
-    bool clean;         /* the log ends at the recovery point */
-    int64_t txns_whole; /* .txnindex files of segments below are as they should be */
 };
 
 static int offsets_add(struct offsets *offsets, int64_t value)
@@ -108,232 +85,6 @@ static int by_offset(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-void mill_store_epoch_note(struct store_partition *partition, const struct mill_batch *batch)
-{
-    uint32_t count = partition->epochs_count;
-    if (batch->leader_epoch < 0 ||
-        (count > 0 && partition->epochs[count - 1].epoch >= batch->leader_epoch)) {
-        return;
-    }
-    if (count == MILL_LINK_EPOCHS_MAX) {
-        memmove(&partition->epochs[0], &partition->epochs[1],
-                (count - 1) * sizeof(partition->epochs[0]));
-        count--;
-    }
-    partition->epochs[count] =
-        (struct mill_link_epoch){.epoch = batch->leader_epoch, .start_offset = batch->base_offset};
-    partition->epochs_count = count + 1;
-    partition->epochs_unsaved = true;
-}
-
-static int flush_entries(struct rebuild *rebuild)
-{
-    struct store_segment *built = &rebuild->built;
-    struct store_entries *entries = &rebuild->entries;
-    if (!rebuild->write || rebuild->full) {
-        /* .txnindex is made anew all the same: its entries cannot be found by walking later. */
-        entries->index_count = 0;
-        entries->time_count = 0;
-    }
-    memcpy(built->files, rebuild->segment->files, sizeof(built->files));
-    int r = mill_store_entries_write(rebuild->store, rebuild->partition, built, entries);
-    if (mill_store_full(r) && !rebuild->full) {
-        rebuild->full = true;
-        entries->index_count = 0;
-        entries->time_count = 0;
-        r = mill_store_entries_write(rebuild->store, rebuild->partition, built, entries);
-    }
-    memcpy(rebuild->segment->files, built->files, sizeof(built->files));
-    entries->index_count = 0;
-    entries->time_count = 0;
-    entries->txn_count = 0;
-    return r;
-}
-
-static int producer_note(struct store_partition *partition, const struct mill_batch *batch,
-                         const uint8_t *bytes)
-{
-#ifdef MILL_MUTANT_STORE_FORGET_PRODUCERS
-    return 0;
-#endif
-    return mill_store_producer_note_at(&partition->producers, batch, bytes);
-}
-
-int mill_store_batch_note(struct store_partition *partition, const struct mill_batch *batch,
-                          const uint8_t *bytes)
-{
-    mill_store_epoch_note(partition, batch);
-    return producer_note(partition, batch, bytes);
-}
-
-/* Notes a batch of a walk, with what a marker in it aborts. */
-static int producer_load(struct rebuild *rebuild, const struct mill_batch *batch,
-                         uint64_t pos_bytes)
-{
-    struct store_partition *partition = rebuild->partition;
-    const uint8_t *bytes = NULL;
-    struct store_aborted aborted;
-    uint32_t size = mill_batch_size_bytes(batch);
-    if ((batch->attributes & MILL_BATCH_CONTROL) && size <= STORE_WINDOW_BYTES) {
-        int error = 0;
-        int file = mill_store_file(rebuild->store, partition, rebuild->segment, STORE_FILE_LOG);
-        bytes = file < 0 ? NULL
-                         : mill_store_peek(rebuild->store, file, pos_bytes, size,
-                                           STORE_WINDOW_BYTES, rebuild->end_bytes, &error);
-        if (!bytes) {
-            return file < 0 ? file : error;
-        }
-        if (mill_store_txn_aborts(&partition->producers, batch, bytes, &aborted)) {
-            mill_store_txn_entry(&rebuild->entries, &aborted);
-        }
-    }
-    return producer_note(partition, batch, bytes);
-}
-
-static int batch_load(void *context, const struct mill_batch *batch, uint64_t pos_bytes)
-{
-    struct rebuild *rebuild = context;
-    if (batch->base_offset != rebuild->built.next_offset && rebuild->gap_before < 0) {
-        rebuild->gap_before = batch->base_offset;
-        rebuild->gap_after = rebuild->built.next_offset;
-    }
-    mill_store_account(rebuild->partition, &rebuild->built, batch, &rebuild->entries);
-    mill_store_epoch_note(rebuild->partition, batch);
-    int r = batch->base_offset >= rebuild->producers_from ? producer_load(rebuild, batch, pos_bytes)
-                                                          : 0;
-    if (r == 0 && (rebuild->entries.index_count == STORE_BATCH_ENTRIES ||
-                   rebuild->entries.txn_count == STORE_BATCH_ENTRIES)) {
-        r = flush_entries(rebuild);
-    }
-    return r;
-}
-
-/* Size of an index file as it is; -ENODATA when it has to be rebuilt. ret_last: its last entry,
- * zeroes when there is none. */
-static int64_t index_size(struct mill_store *store, struct store_partition *partition,
-                          struct store_segment *segment, enum store_file_kind kind,
-                          uint8_t ret_last[static STORE_TIME_ENTRY_BYTES])
-{
-    const struct mill_file_calls *files = store->calls;
-    uint32_t entry = kind == STORE_FILE_INDEX ? STORE_INDEX_ENTRY_BYTES : STORE_TIME_ENTRY_BYTES;
-    char path[STORE_PATH_BYTES];
-    memset(ret_last, 0, STORE_TIME_ENTRY_BYTES);
-    mill_store_segment_path(partition, segment->base_offset, kind, path, sizeof(path));
-    int file = files->open(files->context, path, MILL_FILE_READ);
-    if (file < 0) {
-        return file == -ENOENT ? -ENODATA : file;
-    }
-    int64_t size = files->size(files->context, file);
-    bool bad = size < 0 || size % entry != 0;
-    if (!bad && size > 0) {
-        bad = mill_store_read_all(files, file, ret_last, entry, (uint64_t)size - entry) < 0;
-        const uint8_t *offset = kind == STORE_FILE_INDEX ? ret_last : ret_last + 8;
-        int32_t relative = (int32_t)mill_load_be32(offset);
-        /* A preallocated index of another broker ends in zeroes; such a one is rebuilt too. */
-        bad = bad || relative < 0 || (relative == 0 && size > entry);
-    }
-    int closed = files->close(files->context, file);
-    MILL_UNUSED(closed);
-    return bad ? -ENODATA : size;
-}
-
-/* Ends a rebuilt index. Its entries were written over the old ones, most of which are the same:
- * that takes no space on a disk that has none. */
-static int index_end(struct mill_store *store, struct store_partition *partition,
-                     struct store_segment *segment, enum store_file_kind kind, uint64_t size_bytes)
-{
-    int file = mill_store_file(store, partition, segment, kind);
-    return file < 0 ? file : store->calls->truncate(store->calls->context, file, size_bytes);
-}
-
-static int64_t log_size(struct mill_store *store, struct store_partition *partition,
-                        struct store_segment *segment)
-{
-    int file = mill_store_file(store, partition, segment, STORE_FILE_LOG);
-    return file < 0 ? file : store->calls->size(store->calls->context, file);
-}
-
-/* Walks one segment from where its numbers stand, up to end_offset (the last one: INT64_MAX).
- * ret_good: bytes of whole, valid batches; ret_size: bytes there. */
-static int segment_walk(struct mill_store *store, struct store_partition *partition,
-                        struct store_segment *segment, const struct belief *belief,
-                        int64_t end_offset, uint64_t *ret_good, uint64_t *ret_size)
-{
-    bool last = end_offset == INT64_MAX;
-    struct rebuild rebuild = {.store = store,
-                              .partition = partition,
-                              .segment = segment,
-                              .gap_before = -1,
-                              .producers_from = belief->producers_from};
-    uint8_t last_entry[STORE_TIME_ENTRY_BYTES];
-    int64_t index = index_size(store, partition, segment, STORE_FILE_INDEX, last_entry);
-    int64_t time = index_size(store, partition, segment, STORE_FILE_TIMEINDEX, last_entry);
-    rebuild.write = last || index == -ENODATA || time == -ENODATA || index == 0;
-    if ((index < 0 && index != -ENODATA) || (time < 0 && time != -ENODATA)) {
-        return (int)MILL_MIN(index, time);
-    }
-    int file = 0;
-    for (int kind = STORE_FILE_TIMEINDEX; kind >= 0 && file >= 0; kind--) {
-        /* Here, so that the copy below has them open, too; .log last. */
-        bool wanted = kind == STORE_FILE_LOG || rebuild.write;
-        file = wanted ? mill_store_file(store, partition, segment, (enum store_file_kind)kind) : 0;
-    }
-    int64_t size = file < 0 ? file : log_size(store, partition, segment);
-    if (size < 0) {
-        return (int)size;
-    }
-    int begun = mill_store_txn_begin(store, partition, segment, belief->producers_from);
-    if (begun < 0) {
-        return begun;
-    }
-    rebuild.end_bytes = (uint64_t)size;
-    rebuild.built = *segment;
-    struct store_walk walk = {
-        .from_bytes = segment->log_bytes,
-        .end_bytes = (uint64_t)size,
-        .next_offset = segment->next_offset,
-        .crc = end_offset > belief->recovery_point,
-        .each = batch_load,
-        .context = &rebuild,
-    };
-    int r = mill_store_walk(store, file, &walk, ret_good);
-    atomic_fetch_add(&store->dirs->dirs[partition->dir].loaded_bytes, *ret_good - walk.from_bytes);
-    memcpy(rebuild.built.files, segment->files, sizeof(segment->files));
-    if (r == 0 && !last && *ret_good == (uint64_t)size && rebuild.gap_before < 0 &&
-        rebuild.built.next_offset != end_offset) {
-        rebuild.gap_before = end_offset;
-        rebuild.gap_after = rebuild.built.next_offset;
-    }
-    partition->gap_found = partition->gap_found || rebuild.gap_before >= 0;
-    if (r == 0 && rebuild.gap_before >= 0 && mill_store_gap_illegal(store, partition)) {
-        return mill_store_gap_damage(store, partition, segment, rebuild.gap_after,
-                                     rebuild.gap_before);
-    }
-    if (!last) {
-        mill_store_time_entry(&rebuild.built, &rebuild.entries); /* as when it was rolled */
-    }
-    r = r < 0 ? r : flush_entries(&rebuild);
-    if (r < 0) {
-        return r;
-    }
-    if (!rebuild.write) {
-        rebuild.built.index_bytes = (uint64_t)index;
-        rebuild.built.time_bytes = (uint64_t)time;
-    }
-    *segment = rebuild.built;
-    *ret_size = (uint64_t)size;
-    r = mill_store_txn_end(store, partition, segment);
-    if (r < 0) {
-        return r;
-    }
-    if (rebuild.write) {
-        r = index_end(store, partition, segment, STORE_FILE_INDEX, segment->index_bytes);
-        r = r < 0 ? r
-                  : index_end(store, partition, segment, STORE_FILE_TIMEINDEX, segment->time_bytes);
-    }
-    return r;
-}
-
 /* --- segments that are believed -------------------------------------------------------------- */
 
 struct tail {
@@ -384,13 +135,13 @@ static int segment_believe(struct mill_store *store, struct store_partition *par
                            uint64_t *ret_indexed_bytes)
 {
     uint8_t entry[STORE_TIME_ENTRY_BYTES];
-    int64_t index = index_size(store, partition, segment, STORE_FILE_INDEX, entry);
+    int64_t index = mill_store_index_size(store, partition, segment, STORE_FILE_INDEX, entry);
     *ret_indexed_bytes = mill_load_be32(entry + 4);
-    int64_t time = index_size(store, partition, segment, STORE_FILE_TIMEINDEX, entry);
+    int64_t time = mill_store_index_size(store, partition, segment, STORE_FILE_TIMEINDEX, entry);
     if (index == -ENODATA || time == -ENODATA) {
         return 0;
     }
-    int64_t size = log_size(store, partition, segment);
+    int64_t size = mill_store_log_size(store, partition, segment);
     if (index < 0 || time < 0 || size < 0) {
         return (int)MILL_MIN(MILL_MIN(index, time), size);
     }
@@ -448,7 +199,7 @@ static int segment_joins(struct mill_store *store, struct store_partition *parti
  * log ends. ret: 1 it ends at the recovery point, as it was left; 0 not, or entries of
  * its index are missing; -errno. */
 static int last_believe(struct mill_store *store, struct store_partition *partition,
-                        struct store_segment *segment, const struct belief *belief)
+                        struct store_segment *segment, const struct store_belief *belief)
 {
     uint64_t from = 0;
     uint64_t good = 0;
@@ -484,12 +235,12 @@ static int last_believe(struct mill_store *store, struct store_partition *partit
 /* The last segment's bytes from good on are no valid batch: they go. Below the recovery point they
  * had been there: that is damage, which is neither served nor taken for the end. */
 static int segment_cut(struct mill_store *store, struct store_partition *partition,
-                       struct store_segment *segment, const struct belief *belief, bool last,
+                       struct store_segment *segment, const struct store_belief *belief, bool last,
                        uint64_t good, uint64_t size)
 {
 #ifdef MILL_MUTANT_STORE_CUT_DAMAGE
     last = true;
-    belief = &(struct belief){0};
+    belief = &(struct store_belief){0};
 #endif
     if (!last || segment->next_offset < belief->recovery_point) {
         mill_log_dirs_say(store->dirs, MILL_LEVEL_ERROR, "store.damaged",
@@ -509,7 +260,7 @@ static int segment_cut(struct mill_store *store, struct store_partition *partiti
 }
 
 static int segments_load(struct mill_store *store, struct store_partition *partition,
-                         const struct offsets *bases, struct belief *belief)
+                         const struct offsets *bases, struct store_belief *belief)
 {
     for (uint32_t i = 0; i < bases->count; i++) {
         struct store_segment *segment = mill_store_segment_add(store, partition, bases->values[i]);
@@ -541,7 +292,8 @@ static int segments_load(struct mill_store *store, struct store_partition *parti
             }
 #endif
             r = r < 0 ? r
-                      : segment_walk(store, partition, segment, belief, end_offset, &good, &size);
+                      : mill_store_rebuild(store, partition, segment, belief, end_offset, &good,
+                                           &size);
             if (r == 0 &&
                 (good < size || (last && segment->next_offset < belief->recovery_point))) {
                 r = segment_cut(store, partition, segment, belief, last, good, size);
@@ -555,7 +307,7 @@ static int segments_load(struct mill_store *store, struct store_partition *parti
 }
 
 /* Base of the first segment that has to be walked, as far as is known before. */
-static int64_t walked_from(const struct found *found, const struct belief *belief)
+static int64_t walked_from(const struct found *found, const struct store_belief *belief)
 {
     int64_t limit = MILL_MIN(belief->recovery_point, belief->txns_whole);
     int64_t base = found->bases.values[0];
@@ -603,7 +355,7 @@ static bool has_txns(const struct found *found, int64_t offset)
 
 /* Notes the newest snapshot that holds nothing beyond the recovery point. ret: 0, -errno. */
 static int producers_believe(struct mill_store *store, struct store_partition *partition,
-                             const struct found *found, struct belief *belief)
+                             const struct found *found, struct store_belief *belief)
 {
     belief->producers_from = found->bases.values[0];
     for (uint32_t i = found->snapshots.count; i > 0; i--) {
@@ -633,7 +385,7 @@ static int producers_believe(struct mill_store *store, struct store_partition *p
 }
 
 static int believe(struct mill_store *store, struct store_partition *partition,
-                   const struct found *found, struct belief *ret_belief)
+                   const struct found *found, struct store_belief *ret_belief)
 {
     struct store_dir *dir = &store->dirs->dirs[partition->dir];
     int64_t base = found->bases.values[0];
@@ -645,8 +397,8 @@ static int believe(struct mill_store *store, struct store_partition *partition,
     partition->clean_offset = offset ? offset->clean_offset : -1;
     pthread_mutex_unlock(&store->dirs->lock);
     partition->start_offset = MILL_MAX(base, start_offset);
-    *ret_belief = (struct belief){.recovery_point = MILL_MAX(base, recovery_point),
-                                  .clean = dir->clean && recovery_point >= base};
+    *ret_belief = (struct store_belief){.recovery_point = MILL_MAX(base, recovery_point),
+                                        .clean = dir->clean && recovery_point >= base};
     ret_belief->txns_whole = txns_check(store, partition, found);
     if (ret_belief->txns_whole < 0) {
         return (int)ret_belief->txns_whole;
@@ -715,7 +467,7 @@ static int fresh(struct mill_store *store, struct store_partition *partition)
 static int load(struct mill_store *store, struct store_partition *partition,
                 const struct found *found)
 {
-    struct belief belief;
+    struct store_belief belief;
     int r = believe(store, partition, found, &belief);
     r = r < 0 ? r : segments_load(store, partition, &found->bases, &belief);
     if (r < 0) {

@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "base/log_line.h"
-#include "dataplane/store/store_types.h"
+#include "dataplane/store/load.h"
 
 enum {
     OPEN_FILES = 16,

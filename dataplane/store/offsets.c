@@ -3,7 +3,7 @@
  * then "topic partition offset"): up to which offset each partition is known to be synced, and
  * where its log starts. The table is under the directories' lock; the files have a writer at a
  * time, which holds the lock only while it looks. */
-#include "dataplane/store/store_types.h"
+#include "dataplane/store/load.h"
 
 #include <errno.h>
 #include <inttypes.h>

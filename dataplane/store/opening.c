@@ -2,7 +2,7 @@
 /* Partitions of a store from OPEN to OPENED: the name is found or made, the files are loaded, in
  * the turn or by a loader, and the log is told of producers and transactions as the ring has room.
  * The store's thread only. */
-#include "dataplane/store/store_types.h"
+#include "dataplane/store/load.h"
 
 #include <errno.h>
 #include <stdlib.h>

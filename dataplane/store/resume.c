@@ -3,7 +3,7 @@
  * synced, and a snapshot vouches for its producers; so the walk begins at the last index entry
  * below both, if the indexes up to there, which were not synced, are as appending made them. Else
  * it begins at the segment's start, and they are made anew. The store's thread only. */
-#include "dataplane/store/store_types.h"
+#include "dataplane/store/load.h"
 
 #include <string.h>
 

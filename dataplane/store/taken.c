@@ -2,7 +2,7 @@
 /* What a take-up leaves to the openings of partitions: those it had to load are handed over as they
  * are in memory, so that a log is walked once; of the others it notes how far the files should
  * reach. Both stand in the table of offsets, under its lock once stores run. */
-#include "dataplane/store/store_types.h"
+#include "dataplane/store/load.h"
 
 #include <stdlib.h>
 #include <string.h>

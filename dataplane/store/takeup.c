@@ -5,7 +5,7 @@
  * was loaded of others is handed to them, so that no file is read twice. Nothing of the arena is
  * given up before everything was written; then arena and directories begin a new incarnation.
  * Start-up only, one thread. */
-#include "dataplane/store/store_types.h"
+#include "dataplane/store/load.h"
 
 #include <errno.h>
 #include <inttypes.h>
