@@ -8,10 +8,7 @@
 #include <errno.h>
 
 #include "base/random.h"
-#include "tests/unit/log/fixture.h"
-
-static struct fixture f;
-static struct maker *m;
+#include "tests/unit/log/one_partition.h"
 
 static struct mill_append_result produce(struct mill_partition *partition, int64_t id,
                                          int16_t epoch, int32_t sequence, int32_t count)
@@ -28,22 +25,6 @@ static struct mill_append_result produce(struct mill_partition *partition, int64
     }
     assert_int_equal(r, 0);
     return result;
-}
-
-static struct mill_partition *setup(void)
-{
-    struct mill_log_settings settings = fixture_settings();
-    fixture_make(&f, NULL);
-    fixture_open(&f);
-    m = maker_new();
-    return fixture_partition(&f, 0, &settings);
-}
-
-static void teardown(void)
-{
-    fixture_close(&f, true);
-    fixture_free(&f);
-    free(m);
 }
 
 static void test_check_duplicates_gaps_epochs(void **state)

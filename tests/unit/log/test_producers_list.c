@@ -7,32 +7,13 @@
 #include <errno.h>
 
 #include "base/random.h"
-#include "tests/unit/log/txn_maker.h"
+#include "tests/unit/log/one_partition.h"
 
 enum {
     TABLE = 64, /* producers of the fixture's log */
     STEP = 2,
     TURNS_MAX = 10000,
 };
-
-static struct fixture f;
-static struct maker *m;
-
-static struct mill_partition *setup(void)
-{
-    struct mill_log_settings settings = fixture_settings();
-    fixture_make(&f, NULL);
-    fixture_open(&f);
-    m = maker_new();
-    return fixture_partition(&f, 0, &settings);
-}
-
-static void teardown(void)
-{
-    fixture_close(&f, true);
-    fixture_free(&f);
-    free(m);
-}
 
 static void produce(struct mill_partition *partition, int64_t id, int16_t epoch, int32_t sequence)
 {

@@ -7,28 +7,10 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "tests/unit/log/txn_maker.h"
+#include "tests/unit/log/one_partition.h"
 
-static struct fixture f;
-static struct maker *m;
 static struct mill_read_result got;
 static struct txn_read seen;
-
-static struct mill_partition *setup(void)
-{
-    struct mill_log_settings settings = fixture_settings();
-    fixture_make(&f, NULL);
-    fixture_open(&f);
-    m = maker_new();
-    return fixture_partition(&f, 0, &settings);
-}
-
-static void teardown(void)
-{
-    fixture_close(&f, true);
-    fixture_free(&f);
-    free(m);
-}
 
 static struct mill_append_result write_txn(struct mill_partition *p, int64_t id, int32_t sequence,
                                            bool verified)
