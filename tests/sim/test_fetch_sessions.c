@@ -12,6 +12,7 @@
 #include "protocol/errors.h"
 #include "protocol/messages.h"
 #include "tests/sim/world.h"
+#include "tests/unit/encoder.h"
 #include "tests/unit/test.h"
 
 enum {
@@ -107,10 +108,7 @@ static void get_forgotten(const void *context, int32_t index, void *ret_element)
         (struct mill_warray){.count = 1, .get = get_forgotten_partition, .context = &element_now};
 }
 
-static int fetch_out(struct mill_writer *to, int16_t version, const void *message)
-{
-    return mill_fetch_request_encode(to, version, message);
-}
+ENCODER(fetch)
 
 static void wish_send(struct world_client *client, int16_t version, const struct wish *wish)
 {

@@ -9,6 +9,7 @@
 #include "protocol/errors.h"
 #include "protocol/messages.h"
 #include "tests/sim/world.h"
+#include "tests/unit/encoder.h"
 #include "tests/unit/test.h"
 
 enum {
@@ -22,29 +23,8 @@ static const char *const ids[IDS] = {"pay-1", "pay-2", "audit", "aaaaaaaaaaaaaaa
 static struct world world;
 static struct world_client client;
 
-#define ENCODER(name)                                                                              \
-    static int name##_out(struct mill_writer *to, int16_t version, const void *message)            \
-    {                                                                                              \
-        return mill_##name##_request_encode(to, version, message);                                 \
-    }
-ENCODER(find_coordinator)
 ENCODER(init_producer_id)
 ENCODER(list_transactions)
-
-static void coordinator_wait(void)
-{
-    struct mill_find_coordinator_request in;
-    struct mill_find_coordinator_response got = {.error_code = -1};
-    mill_find_coordinator_request_defaults(&in);
-    in.key = mill_wstr_of(ids[0]);
-    in.key_type = TRANSACTIONS;
-    for (uint32_t tries = 0; got.error_code != 0; tries++) {
-        assert_true(tries < TRIES_MAX);
-        struct mill_cursor at =
-            world_ask(&client, MILL_API_KEY_FIND_COORDINATOR, 1, find_coordinator_out, &in);
-        assert_int_equal(mill_find_coordinator_response_decode(&at, 1, &got), 0);
-    }
-}
 
 static void init(const char *id)
 {
@@ -127,7 +107,7 @@ static void test_pattern_means_the_whole_id(void **state)
     };
     world_open(&world, 1, 3);
     world_connect(&world, &client, 0);
-    coordinator_wait();
+    world_coordinator(&world, TRANSACTIONS);
     for (uint32_t i = 0; i < IDS; i++) {
         init(ids[i]);
     }

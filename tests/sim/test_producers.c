@@ -11,6 +11,7 @@
 #include "protocol/errors.h"
 #include "protocol/messages.h"
 #include "tests/sim/world.h"
+#include "tests/unit/encoder.h"
 #include "tests/unit/test.h"
 
 enum {
@@ -53,10 +54,7 @@ static void fill(void)
 
 /* --- requests -------------------------------------------------------------------------------- */
 
-static int out(struct mill_writer *to, int16_t version, const void *message)
-{
-    return mill_describe_producers_request_encode(to, version, message);
-}
+ENCODER(describe_producers)
 
 struct asked {
     const char *topic;
@@ -84,7 +82,7 @@ static void ask(struct world_client *client, const struct asked *asked)
     struct mill_describe_producers_request in;
     mill_describe_producers_request_defaults(&in);
     in.topics = (struct mill_warray){.count = 1, .get = get_topic, .context = asked};
-    world_ask_send(client, MILL_API_KEY_DESCRIBE_PRODUCERS, 0, out, &in);
+    world_ask_send(client, MILL_API_KEY_DESCRIBE_PRODUCERS, 0, describe_producers_out, &in);
 }
 
 /* One partition of an answer: each of its producers, once. */

@@ -10,6 +10,7 @@
 #include "protocol/errors.h"
 #include "protocol/messages.h"
 #include "tests/sim/world.h"
+#include "tests/unit/encoder.h"
 #include "tests/unit/test.h"
 
 enum {
@@ -65,10 +66,7 @@ static void get_entry(const void *context, int32_t index, void *ret_element)
     entry->ops = (struct mill_warray){.count = 1, .get = get_op, .context = context};
 }
 
-static int alter_out(struct mill_writer *to, int16_t version, const void *message)
-{
-    return mill_alter_client_quotas_request_encode(to, version, message);
-}
+ENCODER(alter_client_quotas)
 
 /* A client without a quota asks. */
 static void quota_set(struct world *world, struct quota quota)
@@ -81,7 +79,8 @@ static void quota_set(struct world *world, struct quota quota)
     admin.id = "admin";
     mill_alter_client_quotas_request_defaults(&in);
     in.entries = (struct mill_warray){.count = 1, .get = get_entry, .context = &quota};
-    struct mill_cursor at = world_ask(&admin, MILL_API_KEY_ALTER_CLIENT_QUOTAS, 1, alter_out, &in);
+    struct mill_cursor at =
+        world_ask(&admin, MILL_API_KEY_ALTER_CLIENT_QUOTAS, 1, alter_client_quotas_out, &in);
     assert_int_equal(mill_alter_client_quotas_response_decode(&at, 1, &out), 0);
     assert_true(mill_alter_client_quotas_response_entries_next(&out.entries, 1, &entry));
     assert_int_equal(entry.error_code, 0);
@@ -374,20 +373,9 @@ static void test_fetch_of_who_owes_is_empty(void **state)
     world_close(&world);
 }
 
-static int metadata_out(struct mill_writer *to, int16_t version, const void *message)
-{
-    return mill_metadata_request_encode(to, version, message);
-}
-
-static int groups_out(struct mill_writer *to, int16_t version, const void *message)
-{
-    return mill_list_groups_request_encode(to, version, message);
-}
-
-static int versions_out(struct mill_writer *to, int16_t version, const void *message)
-{
-    return mill_api_versions_request_encode(to, version, message);
-}
+ENCODER(metadata)
+ENCODER(list_groups)
+ENCODER(api_versions)
 
 /* A core's time: every answer tells the wait, in its place, and none is longer than a sample. */
 static void test_time_of_requests(void **state)
@@ -426,7 +414,7 @@ static void test_time_of_requests(void **state)
         assert_in_range(throttle_ms, 1, 1000);
         uint64_t begun_ms = ms(&world);
         struct mill_cursor at =
-            world_ask(&client, MILL_API_KEY_LIST_GROUPS, GROUPS_VERSION, groups_out, &groups);
+            world_ask(&client, MILL_API_KEY_LIST_GROUPS, GROUPS_VERSION, list_groups_out, &groups);
         assert_true(ms(&world) - begun_ms + 5 >= (uint32_t)throttle_ms);
         assert_int_equal(mill_list_groups_response_decode(&at, GROUPS_VERSION, &groups_out_), 0);
         assert_in_range(groups_out_.throttle_time_ms, 1, 1000);
@@ -434,12 +422,12 @@ static void test_time_of_requests(void **state)
         throttle_ms = groups_out_.throttle_time_ms;
     }
     struct mill_cursor at =
-        world_ask(&client, MILL_API_KEY_LIST_GROUPS, OLD_GROUPS_VERSION, groups_out, &groups);
+        world_ask(&client, MILL_API_KEY_LIST_GROUPS, OLD_GROUPS_VERSION, list_groups_out, &groups);
     assert_int_equal(mill_list_groups_response_decode(&at, OLD_GROUPS_VERSION, &groups_out_), 0);
     assert_int_equal(groups_out_.error_code, 0);
     assert_int_equal(groups_out_.throttle_time_ms, 0);
     uint64_t begun_ms = ms(&world);
-    at = world_ask(&client, MILL_API_KEY_API_VERSIONS, 3, versions_out, &versions);
+    at = world_ask(&client, MILL_API_KEY_API_VERSIONS, 3, api_versions_out, &versions);
     assert_true(ms(&world) - begun_ms > 500); /* it could not be told, and holds */
     assert_int_equal(mill_api_versions_response_decode(&at, 3, &versions_out_), 0);
     assert_in_range(versions_out_.throttle_time_ms, 1, 1000);

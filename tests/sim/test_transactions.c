@@ -22,7 +22,6 @@ enum {
     SEEDS_DEFAULT = 10,
     SEEDS_FULL = 400,
     BODY_BYTES = 2048,
-    FIND_VERSION = 1,
     FETCH_VERSION = 5,
 };
 
@@ -236,37 +235,14 @@ static void disturb(struct run *run)
     }
 }
 
-/* Makes the topic of a kind of key. */
-static void find_coordinator(struct world *world, int8_t key_type)
-{
-    struct world_client client;
-    int16_t error = -1;
-    world_connect(world, &client, 0);
-    for (uint32_t tries = 0; error != 0; tries++) {
-        uint8_t body[64];
-        struct mill_writer to;
-        struct mill_find_coordinator_request message;
-        MILL_ASSERT_LT(tries, 100u);
-        mill_find_coordinator_request_defaults(&message);
-        message.key = mill_wstr_of("any");
-        message.key_type = key_type;
-        mill_writer_init(&to, body, sizeof(body), NULL, 0);
-        (void)mill_find_coordinator_request_encode(&to, FIND_VERSION, &message);
-        world_send(&client, MILL_API_KEY_FIND_COORDINATOR, FIND_VERSION, body, to.size_bytes);
-        world_await(&client);
-        error = (int16_t)mill_load_be16(client.answer + 8);
-    }
-    world_disconnect(&client);
-}
-
 static void run_seed(uint64_t seed, uint32_t cores)
 {
     static struct run run;
     memset(&run, 0, sizeof(run));
     world_open(&run.world, cores, seed);
     world_topic(&run.world, topic, PARTITIONS, "segment.bytes", "1048576");
-    find_coordinator(&run.world, 0);
-    find_coordinator(&run.world, 1);
+    world_coordinator(&run.world, 0);
+    world_coordinator(&run.world, 1);
     for (uint32_t i = 0; i < WORKERS; i++) {
         snprintf(run.workers[i].id, sizeof(run.workers[i].id), "worker-%u", i);
         run.workers[i].me.producer_id = -1;

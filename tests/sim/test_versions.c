@@ -12,6 +12,7 @@
 #include "protocol/errors.h"
 #include "protocol/messages.h"
 #include "tests/sim/world.h"
+#include "tests/unit/encoder.h"
 #include "tests/unit/test.h"
 
 enum {
@@ -22,11 +23,6 @@ enum {
 
 static const char topic[] = "versions";
 
-#define ENCODER(name)                                                                              \
-    static int name##_out(struct mill_writer *to, int16_t version, const void *message)            \
-    {                                                                                              \
-        return mill_##name##_request_encode(to, version, message);                                 \
-    }
 ENCODER(produce)
 ENCODER(fetch)
 ENCODER(list_offsets)

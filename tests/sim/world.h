@@ -83,7 +83,10 @@ void world_open_on(struct world *world, uint32_t cores_count, uint64_t seed,
  * every partition serves. */
 void world_topic(struct world *world, const char *name, uint32_t partitions, const char *key,
                  const char *value);
-/* Asks for a coordinator, so that __consumer_offsets is there; it serves when this returns. */
+/* Asks for a coordinator (key_type 0: of groups, 1: of transactions), so that its topic is there;
+ * it serves when this returns. */
+void world_coordinator(struct world *world, uint8_t key_type);
+/* The same of __consumer_offsets. */
 void world_offsets_topic(struct world *world);
 /* One turn of everything, in seeded order; time moves by up to step_ns. ret: work done. */
 uint32_t world_turn(struct world *world, uint64_t step_ns);

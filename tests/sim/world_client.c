@@ -216,21 +216,28 @@ void world_topic(struct world *world, const char *name, uint32_t partitions, con
     free(body.at);
 }
 
-void world_offsets_topic(struct world *world)
+void world_coordinator(struct world *world, uint8_t key_type)
 {
     struct world_client client;
     struct bytes body = bytes_new();
     int16_t error = -1;
-    put_text(&body, "group");
+    put_text(&body, "any");
+    put(&body, &key_type, sizeof(key_type));
     world_connect(world, &client, 0);
     for (uint32_t tries = 0; error != 0; tries++) {
         MILL_ASSERT_LT(tries, 100u);
-        world_send(&client, FIND_COORDINATOR_KEY, 0, body.at, body.size);
-        MILL_ASSERT_LE(6u, world_await(&client));
-        error = (int16_t)mill_load_be16(client.answer + 4); /* behind the correlation id */
+        world_send(&client, FIND_COORDINATOR_KEY, 1, body.at, body.size);
+        MILL_ASSERT_LE(10u, world_await(&client));
+        /* Behind the correlation id and the throttle time. */
+        error = (int16_t)mill_load_be16(client.answer + 8);
     }
     world_disconnect(&client);
     free(body.at);
+}
+
+void world_offsets_topic(struct world *world)
+{
+    world_coordinator(world, 0);
 }
 
 /* --- produce --------------------------------------------------------------------------------- */

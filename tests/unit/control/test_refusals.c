@@ -5,15 +5,12 @@
  * Kafka answers was seen with tests/clients/difference.py. */
 #include "tests/unit/control/alter_requests.h"
 
+#include "tests/unit/encoder.h"
+
 enum {
     TXN_COMMIT_VERSION = 3,
 };
 
-#define ENCODER(name)                                                                              \
-    static int name##_out(struct mill_writer *to, int16_t version, const void *message)            \
-    {                                                                                              \
-        return mill_##name##_request_encode(to, version, message);                                 \
-    }
 ENCODER(txn_offset_commit)
 ENCODER(offset_delete)
 ENCODER(add_offsets_to_txn)
