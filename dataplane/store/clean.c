@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compaction: which partition is due, and its steps. A step reads a bounded part of the log in the
+/* Compaction and its steps. A step reads a bounded part of the log in the
  * store's turn, between writes and reads of the core, within log.cleaner.io.max.bytes.per.second.
  * Nobody waits for it: readers keep their extents, appends their ring. What is under way ends at
  * once when the partition is trimmed, deleted or no longer compacted. See clean_types.h. */
@@ -95,85 +95,8 @@ static void slot_give(struct mill_store *store)
     }
 }
 
-/* --- which partition ---------------------------------------------------------------------------
+/* --- segments ----------------------------------------------------------------------------------
  */
-
-/* What may be compacted of a partition, and how much that is. */
-struct range {
-    int64_t dirty_offset;
-    int64_t upper_offset;
-    uint64_t clean_bytes;
-    uint64_t dirty_bytes;
-    bool overdue; /* max.compaction.lag.ms */
-};
-
-/* Open transactions and what is not in the files are above it. */
-static int64_t stable_offset(const struct store_partition *partition)
-{
-    const struct store_producers *producers = &partition->producers;
-#ifdef MILL_MUTANT_STORE_CLEAN_UNSTABLE
-    return partition->written_offset;
-#endif
-    return producers->open_length > 0
-               ? MILL_MIN(partition->written_offset, producers->open[0].first_offset)
-               : partition->written_offset;
-}
-
-static void range_of(struct mill_store *store, struct store_partition *partition,
-                     struct range *ret_range)
-{
-    const struct mill_log_settings *settings = &partition->settings;
-    int64_t now = store->now.wall_ms;
-    uint32_t last = partition->segments_count - 1; /* the active one is left alone */
-    int64_t stable = MILL_MIN(stable_offset(partition), partition->segments[last].base_offset);
-    *ret_range = (struct range){.dirty_offset = partition->clean_offset};
-    if (partition->clean_offset < partition->start_offset ||
-        partition->clean_offset > partition->written_offset) {
-        /* None was noted, the log start has passed it, or it is of another log. */
-        ret_range->dirty_offset = partition->start_offset;
-    }
-    ret_range->upper_offset = stable;
-    for (uint32_t i = 0; i < last; i++) {
-        struct store_segment *segment = &partition->segments[i];
-        bool dirty = partition->segments[i + 1].base_offset > ret_range->dirty_offset;
-        bool young = settings->min_compaction_lag_ms > 0 &&
-                     segment->max_timestamp > now - settings->min_compaction_lag_ms;
-#ifdef MILL_MUTANT_STORE_CLEAN_YOUNG
-        young = false;
-#endif
-        if (partition->segments[i + 1].base_offset > stable || (dirty && young)) {
-            ret_range->upper_offset = segment->base_offset; /* always a segment's */
-            break;
-        }
-        if (!dirty) {
-            ret_range->clean_bytes += segment->log_bytes;
-            continue;
-        }
-        ret_range->dirty_bytes += segment->log_bytes;
-        if (settings->max_compaction_lag_ms < INT64_MAX) {
-            int64_t first = mill_store_first_timestamp(store, partition, segment);
-            ret_range->overdue =
-                ret_range->overdue || (first > 0 && first < now - settings->max_compaction_lag_ms);
-        }
-    }
-}
-
-/* ret: parts per million that are dirty; -1 it is not due. */
-static int64_t dirt_of(struct mill_store *store, struct store_partition *partition,
-                       struct range *ret_range)
-{
-    if (!mill_store_is_whole(store, partition) || !partition->settings.compact ||
-        partition->uncleanable || partition->opening || partition->kept_count > 0) {
-        return -1;
-    }
-    range_of(store, partition, ret_range);
-    uint64_t all = ret_range->clean_bytes + ret_range->dirty_bytes;
-    if (ret_range->dirty_bytes == 0 || ret_range->upper_offset <= ret_range->dirty_offset) {
-        return -1;
-    }
-    int64_t share = (int64_t)(ret_range->dirty_bytes * 1000000 / all);
-    return ret_range->overdue || share > partition->settings.min_cleanable_ppm ? share : -1;
-}
 
 /* The segment of this base: whatever takes one away ends the compaction before. */
 static struct store_segment *segment_at(struct store_partition *partition, int64_t base_offset)
@@ -690,7 +613,7 @@ static int first_note(struct mill_store *store, struct store_partition *partitio
 }
 
 static void begin(struct mill_store *store, struct store_partition *partition,
-                  const struct range *range)
+                  const struct clean_range *range)
 {
     struct store_cleaner *cleaner = store->cleaner;
     cleaner->partition = partition;
@@ -725,12 +648,12 @@ static bool look(struct mill_store *store)
 {
     struct store_cleaner *cleaner = store->cleaner;
     struct store_partition *best = NULL;
-    struct range best_range = {0};
+    struct clean_range best_range = {0};
     int64_t best_dirt = -1;
     for (uint32_t i = 0; i < store->partitions_length; i++) {
         struct store_partition *partition = store->partitions[i];
-        struct range range;
-        int64_t dirt = partition ? dirt_of(store, partition, &range) : -1;
+        struct clean_range range;
+        int64_t dirt = partition ? mill_clean_dirt(store, partition, &range) : -1;
         if (dirt > best_dirt) {
             best_dirt = dirt;
             best = partition;

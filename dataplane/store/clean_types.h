@@ -18,6 +18,21 @@ enum {
     CLEAN_TXN_FILE_BYTES = 256 << 20, /* one that is larger is damage */
 };
 
+/* --- clean_due.c --------------------------------------------------------------------------------
+ */
+
+/* What may be compacted of a partition, and how much that is. */
+struct clean_range {
+    int64_t dirty_offset;
+    int64_t upper_offset;
+    uint64_t clean_bytes;
+    uint64_t dirty_bytes;
+    bool overdue; /* max.compaction.lag.ms */
+};
+/* ret: parts per million of the partition that are dirty; -1 it is not due. */
+int64_t mill_clean_dirt(struct mill_store *store, struct store_partition *partition,
+                        struct clean_range *ret_range);
+
 /* --- clean_map.c --------------------------------------------------------------------------------
  */
 
