@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Goal: no bytes of a client, of a configuration, of a coordinator's topic or of the other process crash us, read
-outside of what is there, or leave a bound.
+"""Goal: no bytes of a client, of a network, of a configuration, of a coordinator's topic or of the other process crash
+us, read outside of what is there, or leave a bound.
 
 Method: libFuzzer's targets of this folder under ASan and UBSan (`scripts/build fuzz`), each for some seconds from
 seeds made here: frames of real clients (tests/data/frames), batches and records in Kafka's formats, our own
@@ -82,8 +82,26 @@ def rings():
     return [struct.pack(">Q", size) + b"\0" + data for size in (len(data), 8, 1024)]
 
 
+def segments():
+    """Steps of fuzz_segments.c: data in order and not, acknowledgements, SACK blocks, an end, time that passes."""
+    def segment(flags, seq, ack, size, *blocks):
+        near = b"".join(struct.pack(">HH", 0x4000 + start, 0x4000 + length) for start, length in blocks)
+        return struct.pack(">BBHHH", 0, flags | len(blocks) << 6, 0x4000 + seq, 0x4000 + ack, size) + near
+
+    ack, fin, rst, syn = 16, 1, 4, 2
+    send, second = struct.pack(">BH", 3, 9000), struct.pack(">BH", 4, 1000)
+    rows = [segment(ack, 0, 0, 100) + segment(ack, 0, 0, 200), segment(ack, 500, 0, 100) + segment(ack, 0, 0, 500),
+            send + segment(ack, 0, 1460, 0, (2920, 1460)) + second + segment(ack, 0, 9000, 0),
+            send + segment(ack, 0, 0, 0, (1460, 1460), (4380, 1460)) * 3 + second * 3,
+            segment(ack | fin, 0, 0, 10) + second + b"\7\0" + second, segment(rst, 0, 0, 0), segment(syn, 0, 0, 0),
+            b"\5\0\0" + send + second * 8 + segment(ack, 0, 0, 0), b"\6\1" + send + b"\6\2" + second,
+            b"\2\x10\x20\2\x2e\x50\x2f\x18\0", b"\x08\5\xb4\7\1\x40\0" + segment(ack, 0, 0, 50),
+            b"\1\0" + run_of(b"\2\0\0\0\0\1" + b"\2\0\0\0\0\2\x08\x06" + bytes(28))]
+    return [bytes([kind]) + row for kind in range(4) for row in rows] + [b"\3" + b"".join(rows[:4])]
+
+
 TARGETS = {"frames": (frames, 4096), "batches": (batches, 8192), "config": (config, 2048),
-           "records": (group_records, 2048), "rings": (rings, 1100)}  # seeds, and the longest input
+           "records": (group_records, 2048), "rings": (rings, 1100), "segments": (segments, 1024)}  # seeds, and the longest input
 
 
 def seeds_write(target):
