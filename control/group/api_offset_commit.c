@@ -38,6 +38,7 @@ static void get_txn_topic(const void *context, int32_t index, void *ret_element)
     const struct mill_change_topic *topic = &((const struct mill_change *)context)->topics[index];
     struct mill_txn_offset_commit_response_topics *element = ret_element;
     element->name = mill_wstr_of_bytes(topic->name, (int32_t)topic->name_length);
+    element->topic_id = topic->id;
     element->partitions = (struct mill_warray){
         .count = (int32_t)topic->count, .get = get_txn_partition, .context = topic};
 }

@@ -10,6 +10,7 @@
 enum {
     ABORTABLE_VERSION = 4, /* knows TRANSACTION_ABORTABLE */
     ADDS_VERSION = 5,      /* the group's partition joins the transaction by it (KIP-890) */
+    IDS_VERSION = 6,       /* names topics by ids, and knows a group's newer errors (KIP-1319) */
 };
 
 /* Who commits, kept while the transaction gets its partition; texts in the change's pool. */
@@ -31,7 +32,9 @@ static bool txn_read(struct mill_change *change, const struct mill_txn_offset_co
     struct mill_warray topics = in->topics;
     while (mill_txn_offset_commit_request_topics_next(&topics, version, &topic)) {
         struct mill_change_topic *to =
-            mill_change_add_topic(change, &topic.name, topic.partitions.count);
+            version >= IDS_VERSION
+                ? mill_change_add_topic_id(change, &topic.topic_id, topic.partitions.count)
+                : mill_change_add_topic(change, &topic.name, topic.partitions.count);
         while (to && mill_txn_offset_commit_request_topics_partitions_next(&topic.partitions,
                                                                            version, &part)) {
             mill_commit_take(change, to, part.partition_index, part.committed_offset,
@@ -73,10 +76,16 @@ static struct mill_txn_partition partition_of(const struct mill_change *change)
 /* What a client of the version is told. */
 static int16_t told(const struct mill_change *change, int16_t error)
 {
-    if (error == MILL_KERR_TRANSACTION_ABORTABLE &&
-        change->request->header.api_version < ABORTABLE_VERSION) {
+    int16_t version = change->request->header.api_version;
+    if (error == MILL_KERR_TRANSACTION_ABORTABLE && version < ABORTABLE_VERSION) {
         return MILL_KERR_INVALID_TXN_STATE;
     }
+#ifndef MILL_MUTANT_TXN_OFFSETS_NEW_ERRORS
+    if ((error == MILL_KERR_GROUP_ID_NOT_FOUND || error == MILL_KERR_STALE_MEMBER_EPOCH) &&
+        version < IDS_VERSION) {
+        return MILL_KERR_ILLEGAL_GENERATION;
+    }
+#endif
     return error == MILL_KERR_PRODUCER_FENCED ? (int16_t)MILL_KERR_INVALID_PRODUCER_EPOCH : error;
 }
 
@@ -90,11 +99,11 @@ static int16_t txn_group(const struct committer *committer, struct mill_group **
     int16_t error = mill_txns_verify(change->request->txns, committer->transactional_id, &holder,
                                      &partition, 1);
     if (error != MILL_KERR_NONE || committer->lost) {
-        return error ? told(change, error) : (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE;
+        return error ? error : (int16_t)MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     }
     struct mill_group *group = mill_groups_find(groups, change->group_id);
     if (!group && committer->generation >= 0) {
-        return MILL_KERR_ILLEGAL_GENERATION;
+        return MILL_KERR_GROUP_ID_NOT_FOUND;
     }
     group = group ? group : mill_groups_make(groups, change->group_id);
     if (!group) {
@@ -138,7 +147,7 @@ static void txn_begin(const struct committer *committer)
     struct mill_group *group = NULL;
     change->error = mill_shards_locate(&change->groups->shards, change->group_id);
     if (change->error == MILL_KERR_NONE) {
-        change->error = txn_group(committer, &group);
+        change->error = told(change, txn_group(committer, &group));
     }
     if (change->error == MILL_KERR_NONE && !txn_prepare(change)) {
         change->error = MILL_KERR_COORDINATOR_NOT_AVAILABLE;

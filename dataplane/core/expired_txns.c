@@ -162,6 +162,7 @@ static void get_committed_topic(const void *context, int32_t index, void *ret_el
     bool more = mill_txn_offset_commit_request_topics_next(&fill->topics, fill->version, &asked);
     MILL_ASSERT(more);
     element->name = asked.name;
+    element->topic_id = asked.topic_id;
     fill->partitions = asked.partitions;
     element->partitions = answer_array(&fill->partitions, get_committed, fill);
 }

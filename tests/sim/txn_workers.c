@@ -20,7 +20,7 @@ enum {
     PRODUCE_VERSION = 7,
     /* of transactions of version 2 */
     END_BUMPS_VERSION = 5,
-    OFFSETS_ADDS_VERSION = 5,
+    OFFSETS_ADDS_VERSION = 5, /* or, with the topic's id, the next */
     PRODUCE_ADDS_VERSION = 12,
 };
 
@@ -190,9 +190,12 @@ static void get_offset(const void *context, int32_t index, void *ret_element)
 
 static void get_offset_topic(const void *context, int32_t index, void *ret_element)
 {
+    const struct worker *worker = context;
     struct mill_txn_offset_commit_request_topics *element = ret_element;
     MILL_UNUSED(index);
     element->name = mill_wstr_of(topic);
+    element->topic_id =
+        mill_map_topic_by_name(worker->client.world->map, topic, (uint32_t)strlen(topic))->id;
     element->partitions = (struct mill_warray){.count = 1, .get = get_offset, .context = context};
 }
 
@@ -208,7 +211,8 @@ static void commit_offset(struct worker *worker)
     message.producer_epoch = worker->me.epoch;
     message.topics = (struct mill_warray){.count = 1, .get = get_offset_topic, .context = worker};
     mill_writer_init(&to, body, sizeof(body), NULL, 0);
-    int16_t version = worker->bumps ? OFFSETS_ADDS_VERSION : OFFSETS_VERSION;
+    int16_t version =
+        worker->bumps ? OFFSETS_ADDS_VERSION + (int16_t)(worker->txn % 2) : OFFSETS_VERSION;
     (void)mill_txn_offset_commit_request_encode(&to, version, &message);
     send(worker, MILL_API_KEY_TXN_OFFSET_COMMIT, version, body, &to, COMMITTING_OFFSET);
 }

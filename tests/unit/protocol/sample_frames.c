@@ -916,7 +916,7 @@ static void get_txn_topic(const void *context, int32_t index, void *ret_element)
     struct mill_txn_offset_commit_request_topics *topic = ret_element;
     MILL_UNUSED(context);
     MILL_UNUSED(index);
-    topic->name = mill_wstr_of(topic_name);
+    topic->name = mill_wstr_of(topic_name); /* from version 6 on an id that no topic has */
     topic->partitions = one(get_txn_offset);
 }
 
