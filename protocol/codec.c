@@ -152,6 +152,12 @@ static bool read_array(struct mill_cursor *at, bool flexible, bool nullable, uin
     return true;
 }
 
+bool mill_read_array_i8(struct mill_cursor *at, bool flexible, bool nullable,
+                        struct mill_warray *ret)
+{
+    return read_array(at, flexible, nullable, sizeof(int8_t), ret);
+}
+
 bool mill_read_array_i32(struct mill_cursor *at, bool flexible, bool nullable,
                          struct mill_warray *ret)
 {
@@ -421,6 +427,22 @@ void mill_write_count(struct mill_writer *to, bool flexible, bool nullable, int3
         mill_write_uvarint(to, (uint32_t)count + 1);
     } else {
         mill_write_i32(to, count);
+    }
+}
+
+void mill_write_array_i8(struct mill_writer *to, bool flexible, bool nullable,
+                         const struct mill_warray *array)
+{
+    struct mill_warray rest = *array;
+    mill_write_count(to, flexible, nullable, array->count);
+    for (int32_t i = 0; i < array->count && !to->error; i++) {
+        int8_t value = 0;
+        if (array->get) {
+            array->get(array->context, i, &value);
+        } else if (!mill_warray_next_i8(&rest, &value)) {
+            fail(to, -EINVAL);
+        }
+        mill_write_i8(to, value);
     }
 }
 

@@ -125,6 +125,8 @@ bool mill_read_count(struct mill_cursor *at, bool flexible, bool nullable, uint3
                      struct mill_warray *ret);
 /* After the elements were walked: limits ret->at to their bytes. */
 void mill_array_end(const struct mill_cursor *at, struct mill_warray *ret);
+bool mill_read_array_i8(struct mill_cursor *at, bool flexible, bool nullable,
+                        struct mill_warray *ret);
 bool mill_read_array_i32(struct mill_cursor *at, bool flexible, bool nullable,
                          struct mill_warray *ret);
 bool mill_read_array_i64(struct mill_cursor *at, bool flexible, bool nullable,
@@ -175,6 +177,8 @@ void mill_write_records(struct mill_writer *to, bool flexible, bool nullable,
 void mill_write_blob(struct mill_writer *to, bool flexible, bool nullable,
                      const struct mill_wstr *blob);
 void mill_write_count(struct mill_writer *to, bool flexible, bool nullable, int32_t count);
+void mill_write_array_i8(struct mill_writer *to, bool flexible, bool nullable,
+                         const struct mill_warray *array);
 void mill_write_array_i32(struct mill_writer *to, bool flexible, bool nullable,
                           const struct mill_warray *array);
 void mill_write_array_i64(struct mill_writer *to, bool flexible, bool nullable,

@@ -128,6 +128,15 @@ bool mill_wstr_is_utf8(const struct mill_wstr *text)
     return state.due == 0;
 }
 
+bool mill_warray_next_i8(struct mill_warray *array, int8_t *ret_value)
+{
+    if (array->count <= 0) {
+        return false;
+    }
+    array->count--;
+    return mill_read_i8(&array->at, ret_value);
+}
+
 bool mill_warray_next_i32(struct mill_warray *array, int32_t *ret_value)
 {
     if (array->count <= 0) {

@@ -28,11 +28,11 @@
  * not served. It takes the message off the cursor and leaves there what follows: whether bytes
  * after a message are allowed is the caller's business. encode returns the writer's error.
  *
- * Arrays of plain values iterate by mill_warray_next_i32, _i64, _str. A field in the tagged section
- * is an ordinary member; a struct field (not array) is an embedded struct, with `bool has_NAME`
- * when it is nullable or tagged. Fields absent in a version get their schema default at decode and
- * are not written. A nullable field's default is null, and empty where only later versions allow
- * null. Every struct has a `_defaults` function.
+ * Arrays of plain values iterate by mill_warray_next_i8, _i32, _i64, _str. A field in the tagged
+ * section is an ordinary member; a struct field (not array) is an embedded struct, with `bool
+ * has_NAME` when it is nullable or tagged. Fields absent in a version get their schema default at
+ * decode and are not written. A nullable field's default is null, and empty where only later
+ * versions allow null. Every struct has a `_defaults` function.
  */
 #ifndef MILL_PROTOCOL_WIRE_H
 #define MILL_PROTOCOL_WIRE_H
@@ -82,6 +82,7 @@ struct mill_wstr mill_wstr_of_bytes(const void *bytes, int32_t length);
 bool mill_wstr_is_utf8(const struct mill_wstr *text);
 
 /* Next plain element; false at the end. Strings: flexible tells compact encoding. */
+bool mill_warray_next_i8(struct mill_warray *array, int8_t *ret_value);
 bool mill_warray_next_i32(struct mill_warray *array, int32_t *ret_value);
 bool mill_warray_next_i64(struct mill_warray *array, int64_t *ret_value);
 bool mill_warray_next_str(struct mill_warray *array, bool flexible, struct mill_wstr *ret_value);

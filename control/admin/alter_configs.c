@@ -10,9 +10,6 @@
 #include "protocol/errors.h"
 
 enum {
-    RESOURCE_TOPIC = 2,
-    RESOURCE_BROKER = 4,
-    RESOURCE_GROUP = 32,
     GROUPS_MAX = 64,                  /* of one request: each is a commit */
     CONFIGS_MAX = 4 * MILL_KEY_COUNT, /* of one resource */
 };
@@ -293,14 +290,14 @@ static void find_resource(const struct altering *altering, struct resource *reso
     uint32_t length = name ? (uint32_t)strlen(name) : 0;
     if (!name) {
         refuse(resource, MILL_KERR_INVALID_REQUEST, "a resource without name");
-    } else if (resource->type == RESOURCE_TOPIC) {
+    } else if (resource->type == MILL_RESOURCE_TOPIC) {
         find_topic(altering, resource, name, length);
-    } else if (resource->type == RESOURCE_GROUP) {
+    } else if (resource->type == MILL_RESOURCE_GROUP) {
         resource->group_id = name;
         if (length == 0) {
             refuse(resource, MILL_KERR_INVALID_REQUEST, "Default group resources are not allowed.");
         }
-    } else if (resource->type != RESOURCE_BROKER) {
+    } else if (resource->type != MILL_RESOURCE_BROKER) {
         refuse(resource, MILL_KERR_INVALID_REQUEST,
                "only settings of topics (2), brokers (4) and groups (32) can be altered");
     } else if (length > 0 && !mill_admin_is_broker(altering->controller, name)) {

@@ -7,11 +7,6 @@
 #include "protocol/errors.h"
 
 enum {
-    RESOURCE_TOPIC = 2,
-    RESOURCE_BROKER = 4,
-    RESOURCE_BROKER_LOGGER = 8, /* these two are known, and not described */
-    RESOURCE_CLIENT_METRICS = 16,
-    RESOURCE_GROUP = 32,
     SOURCE_TOPIC = 1,
     SOURCE_BROKER = 2,  /* altered for this broker */
     SOURCE_CLUSTER = 3, /* altered for all brokers */
@@ -282,7 +277,7 @@ static bool find_resource(struct mill_controller *controller, struct mill_admin_
         refuse(resource, MILL_KERR_INVALID_REQUEST, "a resource without name");
         return false;
     }
-    if (resource->in.resource_type == RESOURCE_TOPIC) {
+    if (resource->in.resource_type == MILL_RESOURCE_TOPIC) {
         const char *fault = mill_topic_name_fault(name, length);
         if (fault) {
             refuse(resource, MILL_KERR_INVALID_TOPIC_EXCEPTION, fault);
@@ -294,7 +289,7 @@ static bool find_resource(struct mill_controller *controller, struct mill_admin_
         }
         return resource->topic != NULL;
     }
-    if (resource->in.resource_type == RESOURCE_BROKER) {
+    if (resource->in.resource_type == MILL_RESOURCE_BROKER) {
         resource->all_brokers = length == 0;
         if (!resource->all_brokers && !mill_admin_is_broker(controller, name)) {
             refuse(resource, MILL_KERR_INVALID_REQUEST,
@@ -305,7 +300,7 @@ static bool find_resource(struct mill_controller *controller, struct mill_admin_
         }
         return true;
     }
-    if (resource->in.resource_type == RESOURCE_GROUP) {
+    if (resource->in.resource_type == MILL_RESOURCE_GROUP) {
         if (length == 0) {
             refuse(resource, MILL_KERR_INVALID_REQUEST, "Group name must not be empty");
         }
@@ -381,9 +376,9 @@ static void refuse_unknown_types(struct answer *answer)
     bool unknown = false;
     for (int32_t i = 0; i < answer->resources_count; i++) {
         int8_t type = answer->resources[i].in.resource_type;
-        unknown = unknown || !(type == RESOURCE_TOPIC || type == RESOURCE_BROKER ||
-                               type == RESOURCE_BROKER_LOGGER || type == RESOURCE_CLIENT_METRICS ||
-                               type == RESOURCE_GROUP);
+        unknown = unknown || !(type == MILL_RESOURCE_TOPIC || type == MILL_RESOURCE_BROKER ||
+                               type == MILL_RESOURCE_BROKER_LOGGER ||
+                               type == MILL_RESOURCE_CLIENT_METRICS || type == MILL_RESOURCE_GROUP);
     }
     for (int32_t i = 0; unknown && i < answer->resources_count; i++) {
         refuse(&answer->resources[i], MILL_KERR_INVALID_REQUEST, "a resource's type is not known");

@@ -120,6 +120,9 @@ void mill_admin_begin(struct mill_controller *controller, struct mill_groups *gr
     case MILL_API_KEY_DESCRIBE_CONFIGS:
         mill_describe_configs(controller, request, &at);
         break;
+    case MILL_API_KEY_LIST_CONFIG_RESOURCES:
+        mill_list_config_resources(controller, request, &at);
+        break;
     case MILL_API_KEY_ALTER_CONFIGS:
         mill_alter_configs(controller, request, &at);
         break;

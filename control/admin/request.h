@@ -13,6 +13,15 @@ enum {
     MILL_ADMIN_ELEMENTS_MAX = 10000,
 };
 
+/* Types of what has settings. */
+enum mill_resource_type {
+    MILL_RESOURCE_TOPIC = 2,
+    MILL_RESOURCE_BROKER = 4,
+    MILL_RESOURCE_BROKER_LOGGER = 8, /* these two are known, and not described */
+    MILL_RESOURCE_CLIENT_METRICS = 16,
+    MILL_RESOURCE_GROUP = 32,
+};
+
 struct mill_groups;
 struct mill_txns;
 
@@ -107,6 +116,8 @@ void mill_alter_client_quotas(struct mill_controller *controller,
                               struct mill_admin_request *request, struct mill_cursor *at);
 void mill_describe_configs(struct mill_controller *controller, struct mill_admin_request *request,
                            struct mill_cursor *at);
+void mill_list_config_resources(const struct mill_controller *controller,
+                                struct mill_admin_request *request, struct mill_cursor *at);
 void mill_alter_configs(struct mill_controller *controller, struct mill_admin_request *request,
                         struct mill_cursor *at);
 void mill_incremental_alter_configs(struct mill_controller *controller,

@@ -362,6 +362,15 @@ static int log_dirs_fill(struct mill_writer *to, const struct mill_request *requ
     return mill_describe_log_dirs_response_encode(to, request->header.api_version, &answer);
 }
 
+static int resources_fill(struct mill_writer *to, const struct mill_request *request, void *context)
+{
+    struct mill_list_config_resources_response answer;
+    MILL_UNUSED(context);
+    mill_list_config_resources_response_defaults(&answer);
+    answer.error_code = MILL_KERR_REQUEST_TIMED_OUT;
+    return mill_list_config_resources_response_encode(to, request->header.api_version, &answer);
+}
+
 static void get_described(const void *context, int32_t index, void *ret_element)
 {
     MILL_UNUSED(index);
@@ -452,6 +461,9 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request)
         break;
     case MILL_API_KEY_DESCRIBE_LOG_DIRS:
         mill_answer_send(core, request, log_dirs_fill, &fill);
+        break;
+    case MILL_API_KEY_LIST_CONFIG_RESOURCES:
+        mill_answer_send(core, request, resources_fill, &fill);
         break;
     case MILL_API_KEY_DESCRIBE_TOPIC_PARTITIONS:
         mill_answer_send(core, request, describe_topics_fill, &fill);

@@ -13,7 +13,7 @@ PLAIN = {
     'str': ('struct mill_wstr', None), 'records': ('struct mill_wrecords', None),
     'blob': ('struct mill_wstr', None),
 }
-ELEMENTS = ('i32', 'i64', 'str')  # plain types that may stand in an array
+ELEMENTS = ('i8', 'i32', 'i64', 'str')  # plain types that may stand in an array
 LIMITS = {'i8': 7, 'i16': 15, 'i32': 31, 'i64': 63}  # bits beside the sign
 
 

@@ -203,6 +203,9 @@ def check_group_configs(tools):
     shown = tools.run("ConfigCommand", "--describe", "--all", *entity)
     assert "DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000" in shown, shown
     assert "DEFAULT_CONFIG:group.consumer.assignment.interval.ms=1000" in shown, shown
+    shown = tools.run("ConfigCommand", "--describe", "--entity-type", "groups")
+    told = shown[shown.index("group tools-group-configs are:"):]
+    assert "consumer.session.timeout.ms=50000" in told, f"not by name: {shown}"
     if FULL:
         tools.run("ConfigCommand", "--alter", *entity, "--delete-config", "consumer.session.timeout.ms")
         assert "consumer.session.timeout.ms" not in tools.run("ConfigCommand", "--describe", *entity)
@@ -523,8 +526,8 @@ def checks_of(times):
                                   check_topic_configs),
         "ConfigCommand, brokers": ("alter for one and as default of all, delete, describe --all with synonyms; what is "
                                    "read at the start only is refused", check_broker_configs),
-        "ConfigCommand, groups": ("alter, delete, describe, describe --all with synonyms, over a restart; values out of "
-                                  "the broker's bounds are refused", check_group_configs),
+        "ConfigCommand, groups": ("alter, delete, describe by name and without, describe --all with synonyms, over a "
+                                  "restart; values out of the broker's bounds are refused", check_group_configs),
         "ConsoleProducer, ConsoleConsumer": ("keys, headers, codec, offsets, a group", check_console),
         "GetOffsetShell": ("earliest, latest, max-timestamp, a time; ranges of partitions",
                            lambda tools: check_offsets(tools, topic, times)),

@@ -50,7 +50,6 @@ EXCLUDED = {
         "test_admin_integration.py::test_create_describe_delete_acls": "there is no authorizer yet",
         "test_admin_integration.py::test_describe_metadata_quorum": "there is no KRaft quorum",
         "test_admin_integration.py::test_alter_replica_log_dirs": "replicas are not moved between directories",
-        "test_admin_integration.py::test_list_config_resources": "ListConfigResources is not offered yet",
         "test_sasl_integration.py::*": "there is no SASL yet",
         "test_ssl_integration.py::*": "there is no TLS yet",
     },

@@ -71,6 +71,14 @@ void codec_fill_uuid(struct codec_pool *pool, struct mill_uuid *ret)
     }
 }
 
+void codec_get_i8(const void *context, int32_t index, void *ret_element)
+{
+    struct codec_pool *pool = (void *)(uintptr_t)context;
+    int8_t *value = ret_element;
+    MILL_UNUSED(index);
+    *value = (int8_t)codec_next(pool);
+}
+
 void codec_get_i32(const void *context, int32_t index, void *ret_element)
 {
     struct codec_pool *pool = (void *)(uintptr_t)context;

@@ -40,6 +40,7 @@ void codec_fill_str(struct codec_pool *pool, bool nullable, struct mill_wstr *re
 void codec_fill_records(struct codec_pool *pool, bool nullable, struct mill_wrecords *ret);
 void codec_fill_blob(struct codec_pool *pool, bool nullable, struct mill_wstr *ret);
 void codec_fill_uuid(struct codec_pool *pool, struct mill_uuid *ret);
+void codec_get_i8(const void *context, int32_t index, void *ret_element);
 void codec_get_i32(const void *context, int32_t index, void *ret_element);
 void codec_get_i64(const void *context, int32_t index, void *ret_element);
 void codec_get_str(const void *context, int32_t index, void *ret_element);

@@ -1050,6 +1050,23 @@ static int alter_client_quotas(struct mill_writer *to, int16_t version)
     return mill_alter_client_quotas_request_encode(to, version, &message);
 }
 
+/* --- what has settings ----------------------------------------------------------------------- */
+
+static void get_resource_type(const void *context, int32_t index, void *ret_element)
+{
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    *(int8_t *)ret_element = 32;
+}
+
+static int list_config_resources(struct mill_writer *to, int16_t version)
+{
+    struct mill_list_config_resources_request message;
+    mill_list_config_resources_request_defaults(&message);
+    message.resource_types = one(get_resource_type);
+    return mill_list_config_resources_request_encode(to, version, &message);
+}
+
 /* --- all of them ----------------------------------------------------------------------------- */
 
 static const struct sample {
@@ -1101,6 +1118,7 @@ static const struct sample {
     {66, list_transactions},
     {68, consumer_heartbeat},
     {69, consumer_describe},
+    {74, list_config_resources},
     {75, describe_topic_partitions},
 };
 
