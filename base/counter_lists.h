@@ -156,7 +156,9 @@
     X(bytes_copied_out, "record-batch bytes copied above the port on the way out")                 \
     X(bytes_inlined, "record-batch bytes copied because below the inline threshold")               \
     X(accepted, "connections accepted")                                                            \
-    X(refused, "connections refused at a limit")
+    X(refused, "connections refused at a limit")                                                   \
+    X(refused_connections, "of these, those above max.connections")                                \
+    X(refused_address, "of these, those above max.connections.per.ip or its overrides")
 #define MILL_LISTENER_LEVELS(X)   X(connections, "connections open now")
 #define MILL_LISTENER_COUNTERS(X) MILL_LISTENER_TOTALS(X) MILL_LISTENER_LEVELS(X)
 

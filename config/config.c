@@ -195,7 +195,8 @@ static void take_pair(void *arg, const char *key, const char *value, uint32_t li
     const struct mill_key_info *info = mill_key_info(found);
     int64_t number = 0;
     if (check_value(value, info->type, info->min, info->max, info->choices, info->unit, &number,
-                    &report) < 0) {
+                    &report) < 0 ||
+        check_parts(found, value, &report) < 0) {
         fault_at(config, true, source->from_sets, line, key, "%s", report.text);
         return;
     }
@@ -388,6 +389,11 @@ static void relations(struct mill_config *config)
         fault_key(config, true, MILL_KEY_MESSAGE_MAX_BYTES,
                   "is larger than socket.request.max.bytes (%s): no such batch could be sent",
                   values[MILL_KEY_SOCKET_REQUEST_MAX_BYTES].text);
+    }
+    if (values[MILL_KEY_MAX_CONNECTIONS_PER_IP].number == 0 &&
+        values[MILL_KEY_MAX_CONNECTIONS_PER_IP_OVERRIDES].text[0] == '\0') {
+        fault_key(config, true, MILL_KEY_MAX_CONNECTIONS_PER_IP,
+                  "is 0, and max.connections.per.ip.overrides lets nobody in");
     }
     /* A batch never crosses extents, and readers must be able to hold one while another comes. */
     int64_t arena = values[MILL_KEY_HUGEPAGES_SIZE_MB].number << 20;

@@ -18,6 +18,7 @@ enum {
     MILL_CONFIG_CORES_MAX = 64,
     MILL_CONFIG_SYNONYMS_MAX = 4,
     MILL_CONFIG_INSTANCE_BYTES = 48,
+    MILL_CONFIG_ADDRESSES_MAX = 64,
 };
 
 enum mill_config_type {
@@ -98,6 +99,19 @@ bool mill_key_is_dynamic(enum mill_key key);
 /* Checks a value's text. ret: 0, -EINVAL (report: reason with range). */
 int mill_key_check(enum mill_key key, const char *text,
                    struct mill_report *report) MILL_WARN_UNUSED;
+
+/* An address of a list and the number that stands with it. */
+struct mill_config_address {
+    uint8_t address[16]; /* IPv4 as ::ffff:a.b.c.d */
+    int64_t number;
+};
+/* Reads "ADDRESS:COUNT,..." (max.connections.per.ip.overrides).
+ * ret: 0, -EINVAL (report) */
+int mill_config_addresses(const char *text,
+                          struct mill_config_address ret_entries[MILL_CONFIG_ADDRESSES_MAX],
+                          uint32_t *ret_count, struct mill_report *report) MILL_WARN_UNUSED;
+/* An IPv4 or IPv6 address as it is written; no name. ret: 0, -EINVAL. */
+int mill_config_parse_address(const char *text, uint8_t ret_address[16]) MILL_WARN_UNUSED;
 
 enum mill_config_transport {
     MILL_TRANSPORT_KERNEL,

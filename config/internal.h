@@ -97,6 +97,8 @@ bool word_in(const char *choices, const char *text);
 int check_value(const char *text, enum mill_config_type type, int64_t min, int64_t max,
                 const char *choices, const char *unit, int64_t *ret_number,
                 struct mill_report *report) MILL_WARN_UNUSED;
+/* Checks what lies inside a value of one key; every other is fine. ret: 0, -EINVAL (report). */
+int check_parts(enum mill_key key, const char *text, struct mill_report *report) MILL_WARN_UNUSED;
 /* Nearest of count names; NULL when none is near enough to be meant. */
 const char *nearest_name(const char *name, const char *(*name_at)(const void *, uint32_t),
                          const void *names, uint32_t count);

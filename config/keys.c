@@ -128,8 +128,9 @@ int mill_key_check(enum mill_key key, const char *text, struct mill_report *repo
 {
     const struct mill_key_info *info = mill_key_info(key);
     int64_t number;
-    return check_value(text, info->type, info->min, info->max, info->choices, info->unit, &number,
-                       report);
+    int rc = check_value(text, info->type, info->min, info->max, info->choices, info->unit, &number,
+                         report);
+    return rc < 0 ? rc : check_parts(key, text, report);
 }
 
 uint32_t mill_key_synonyms(enum mill_key key,

@@ -169,6 +169,7 @@ const struct mill_map_cluster *map_cluster_checked(const struct mill_map *map, u
     }
     const struct mill_map_cluster *cluster = (const void *)((const uint8_t *)map->header + offset);
     if (map_cluster_bytes(cluster->brokers_count) > map->size_bytes - offset ||
+        cluster->settings.overrides_count > MILL_MAP_OVERRIDES_MAX ||
         cluster->cluster_id[sizeof(cluster->cluster_id) - 1] != '\0') {
         return NULL;
     }

@@ -21,7 +21,7 @@
 
 enum {
     MILL_MAP_MAGIC = 0x4d4c4d50, /* "MLMP" */
-    MILL_MAP_VERSION = 5,
+    MILL_MAP_VERSION = 6,
     MILL_TOPIC_NAME_MAX = 249,
     MILL_MAP_CORES_MAX = 64,
     MILL_MAP_REPLICAS_MAX = 16,
@@ -30,6 +30,7 @@ enum {
     MILL_MAP_LISTENERS_MAX = 8,
     MILL_MAP_QUOTAS_MAX = 1024,  /* clients with limits of their own */
     MILL_MAP_CLIENT_BYTES = 256, /* of their ids, with the terminator */
+    MILL_MAP_OVERRIDES_MAX = 64, /* addresses with a bound of connections of their own */
 };
 
 /* Topic settings that the data plane acts on; resolved by control (topic, broker, default). */
@@ -109,6 +110,12 @@ struct mill_map_broker {
     struct mill_map_endpoint endpoints[MILL_MAP_LISTENERS_MAX];
 };
 
+/* Bound of one address. */
+struct mill_map_override {
+    uint8_t address[16]; /* IPv6, or IPv4 as ::ffff:a.b.c.d */
+    int64_t connections_max;
+};
+
 /* Settings of the broker that the data plane follows while it runs: file, then what clients
  * altered. */
 struct mill_broker_settings {
@@ -116,7 +123,11 @@ struct mill_broker_settings {
     int64_t producer_expiration_ms;
     int64_t clean_bytes_per_second; /* of all cores; INT64_MAX: no limit */
     int64_t clean_backoff_ms;
-    int64_t clean_map_bytes; /* of all cores */
+    int64_t clean_map_bytes;         /* of all cores */
+    int64_t address_connections_max; /* of each address that is not named */
+    uint32_t overrides_count;
+    uint32_t reserved;
+    struct mill_map_override overrides[MILL_MAP_OVERRIDES_MAX];
 };
 
 /* Immutable record: the cluster as control knows it. */

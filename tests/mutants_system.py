@@ -45,6 +45,8 @@ TABLE = (
     ("core-stall-uncounted", "tests/faults/starved.py"),
     ("core-rows-stale", "tests/clients/top.py"),
     ("core-quota-unmuted", "tests/clients/quotas.py"),
+    ("core-addresses-alone", "tests/clients/connection_limits.py"),
+    ("core-refusals-untold", "tests/clients/connection_limits.py"),
     ("core-errors-uncounted", "tests/clients/metrics.py"),
     ("http-slow-forever", "tests/clients/metrics.py"),
     ("http-always-ready", "tests/clients/metrics.py"),

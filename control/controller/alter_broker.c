@@ -73,35 +73,70 @@ static int check(const struct mill_meta_config *config, struct mill_report *repo
 }
 
 /* The settings as they would be, as far as they must fit each other. */
+enum together {
+    LAG_MIN,
+    LAG_MAX,
+    PER_IP,
+    PER_IP_OVERRIDES,
+    TOGETHER_COUNT,
+};
+
+static const enum mill_key together_keys[TOGETHER_COUNT] = {
+    [LAG_MIN] = MILL_KEY_LOG_CLEANER_MIN_COMPACTION_LAG_MS,
+    [LAG_MAX] = MILL_KEY_LOG_CLEANER_MAX_COMPACTION_LAG_MS,
+    [PER_IP] = MILL_KEY_MAX_CONNECTIONS_PER_IP,
+    [PER_IP_OVERRIDES] = MILL_KEY_MAX_CONNECTIONS_PER_IP_OVERRIDES,
+};
+
+/* Fills in, at every level, what the key will have. */
+static int put_next(const struct mill_controller *controller, const struct mill_alter_broker *item,
+                    enum mill_key key, struct mill_settings *next)
+{
+    int rc = 0;
+    for (uint32_t level = 0; level < MILL_SETTINGS_LEVELS && rc == 0; level++) {
+        const char *value = controller->settings.altered[level][key];
+        value = level == (uint32_t)item->level ? NULL : value;
+        for (uint32_t k = 0; level == (uint32_t)item->level && k < item->configs_count; k++) {
+            bool same = strcmp(item->configs[k].name, mill_key_info(key)->name) == 0;
+            value = same ? item->configs[k].value : value;
+        }
+        rc = mill_settings_put(next, level, key, value);
+    }
+    return rc;
+}
+
+static int64_t next_number(const struct mill_settings *next, enum together which)
+{
+    const char *text = mill_settings_text(next, NULL, together_keys[which]);
+    return text ? strtoll(text, NULL, 10) : 0;
+}
+
 static int check_together(const struct mill_controller *controller,
                           const struct mill_alter_broker *item, struct mill_report *report)
 {
     struct mill_settings next = {.config = controller->settings.config};
-    int64_t lags[2];
-    static const enum mill_key keys[2] = {MILL_KEY_LOG_CLEANER_MIN_COMPACTION_LAG_MS,
-                                          MILL_KEY_LOG_CLEANER_MAX_COMPACTION_LAG_MS};
     int rc = 0;
-    for (int i = 0; i < 2 && rc == 0; i++) {
-        for (uint32_t level = 0; level < MILL_SETTINGS_LEVELS && rc == 0; level++) {
-            const char *value = controller->settings.altered[level][keys[i]];
-            value = level == (uint32_t)item->level ? NULL : value;
-            for (uint32_t k = 0; level == (uint32_t)item->level && k < item->configs_count; k++) {
-                bool same = strcmp(item->configs[k].name, mill_key_info(keys[i])->name) == 0;
-                value = same ? item->configs[k].value : value;
-            }
-            rc = mill_settings_put(&next, level, keys[i], value);
-        }
-        const char *text = mill_settings_text(&next, NULL, keys[i]);
-        lags[i] = text ? strtoll(text, NULL, 10) : 0;
+    for (uint32_t i = 0; i < TOGETHER_COUNT && rc == 0; i++) {
+        rc = put_next(controller, item, together_keys[i], &next);
     }
+    int64_t lag_min = next_number(&next, LAG_MIN);
+    int64_t lag_max = next_number(&next, LAG_MAX);
+    const char *overrides = mill_settings_text(&next, NULL, together_keys[PER_IP_OVERRIDES]);
+    bool nobody = next_number(&next, PER_IP) == 0 && (!overrides || overrides[0] == '\0');
     mill_settings_clear(&next);
     if (rc < 0) {
         return mill_fail(report, rc, "out of memory");
     }
-    return lags[0] <= lags[1] ? 0
-                              : mill_fail(report, -EINVAL, "%s (%lld) is above %s (%lld)",
-                                          mill_key_info(keys[0])->name, (long long)lags[0],
-                                          mill_key_info(keys[1])->name, (long long)lags[1]);
+    if (nobody) {
+        return mill_fail(report, -EINVAL, "%s may be 0 only where %s lets somebody in",
+                         mill_key_info(together_keys[PER_IP])->name,
+                         mill_key_info(together_keys[PER_IP_OVERRIDES])->name);
+    }
+    return lag_min <= lag_max
+               ? 0
+               : mill_fail(report, -EINVAL, "%s (%lld) is above %s (%lld)",
+                           mill_key_info(together_keys[LAG_MIN])->name, (long long)lag_min,
+                           mill_key_info(together_keys[LAG_MAX])->name, (long long)lag_max);
 }
 
 static const char *value_of(const struct mill_alter_broker *item, const char *name)

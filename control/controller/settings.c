@@ -85,10 +85,27 @@ static int64_t number(const struct mill_settings *settings, const struct mill_to
     return text ? strtoll(text, NULL, 10) : 0;
 }
 
+/* What was checked when it was set. */
+static void overrides_resolve(const char *text, struct mill_broker_settings *settings)
+{
+    struct mill_config_address entries[MILL_CONFIG_ADDRESSES_MAX];
+    struct mill_report report;
+    static_assert(MILL_COUNT_OF(entries) == MILL_COUNT_OF(settings->overrides), "all that may be");
+    if (mill_config_addresses(text, entries, &settings->overrides_count, &report) < 0) {
+        settings->overrides_count = 0;
+    }
+    for (uint32_t i = 0; i < settings->overrides_count; i++) {
+        memcpy(settings->overrides[i].address, entries[i].address, sizeof(entries[i].address));
+        settings->overrides[i].connections_max = entries[i].number;
+    }
+}
+
 void mill_settings_broker(const struct mill_settings *settings, struct mill_broker_settings *ret)
 {
     const char *rate =
         mill_settings_text(settings, NULL, MILL_KEY_LOG_CLEANER_IO_MAX_BYTES_PER_SECOND);
+    const char *overrides =
+        mill_settings_text(settings, NULL, MILL_KEY_MAX_CONNECTIONS_PER_IP_OVERRIDES);
     double bytes = rate ? strtod(rate, NULL) : 0;
     *ret = (struct mill_broker_settings){
         .connections_max = number(settings, NULL, MILL_KEY_MAX_CONNECTIONS),
@@ -96,7 +113,9 @@ void mill_settings_broker(const struct mill_settings *settings, struct mill_brok
         .clean_bytes_per_second = bytes < (double)INT64_MAX ? (int64_t)bytes : INT64_MAX,
         .clean_backoff_ms = number(settings, NULL, MILL_KEY_LOG_CLEANER_BACKOFF_MS),
         .clean_map_bytes = number(settings, NULL, MILL_KEY_LOG_CLEANER_DEDUPE_BUFFER_SIZE),
+        .address_connections_max = number(settings, NULL, MILL_KEY_MAX_CONNECTIONS_PER_IP),
     };
+    overrides_resolve(overrides ? overrides : "", ret);
 }
 
 int mill_settings_put(struct mill_settings *settings, enum mill_settings_level level,

@@ -359,10 +359,27 @@ void mill_conn_finish(struct mill_core *core, struct mill_conn *conn, uint32_t f
 
 /* --- events of makers ------------------------------------------------------------------------ */
 
-/* Counts a client's connection, when max.connections has room for it. Control's own is none. Cores
- * share the count alone, so that relaxed accesses do. */
-static bool connection_count(struct mill_core *core, uint32_t listener)
+/* What an address may have. */
+static int64_t address_max(const struct mill_broker_settings *settings,
+                           const uint8_t address[MILL_ADDRESS_BYTES])
 {
+#ifndef MILL_MUTANT_CORE_OVERRIDES_IGNORED
+    for (uint32_t i = 0; i < settings->overrides_count; i++) {
+        if (memcmp(settings->overrides[i].address, address, MILL_ADDRESS_BYTES) == 0) {
+            return settings->overrides[i].connections_max;
+        }
+    }
+#endif
+    return settings->address_connections_max;
+}
+
+/* Counts a client's connection among all and among those of its address, when both have room for
+ * it. Control's own is none. Cores share the count alone, so that relaxed accesses do. */
+static bool connection_count(struct mill_core *core, uint32_t listener,
+                             const struct mill_stream *stream, uint32_t *ret_place)
+{
+    struct mill_listener_words *words = &core->listener_words[listener];
+    *ret_place = 0;
     if (listener == MILL_LISTENER_CONTROL) {
         return true;
     }
@@ -372,6 +389,13 @@ static bool connection_count(struct mill_core *core, uint32_t listener)
 #endif
     if (before >= core->settings.connections_max) {
         atomic_fetch_sub_explicit(core->connections_all, 1, memory_order_relaxed);
+        words->refused_connections++;
+        return false;
+    }
+    if (mill_address_take(core->addresses, stream->peer.address,
+                          address_max(&core->settings, stream->peer.address), ret_place) < 0) {
+        atomic_fetch_sub_explicit(core->connections_all, 1, memory_order_relaxed);
+        words->refused_address++;
         return false;
     }
     return true;
@@ -381,7 +405,9 @@ static int accepted(void *context, struct mill_stream *stream)
 {
     struct mill_core *core = context;
     uint32_t listener = MILL_MIN((uint32_t)stream->listener, (uint32_t)MILL_LISTENER_CONTROL);
-    if (core->conns_free_count == 0 || core->stopping || !connection_count(core, listener)) {
+    uint32_t address_place = 0;
+    if (core->conns_free_count == 0 || core->stopping ||
+        !connection_count(core, listener, stream, &address_place)) {
         core->listener_words[listener].refused++;
         return -ENFILE;
     }
@@ -391,6 +417,7 @@ static int accepted(void *context, struct mill_stream *stream)
         .index = index,
         .in_use = true,
         .stream = stream,
+        .address_place = address_place,
         .progress_ns = core->now.mono_ns,
         .acked_ns = core->now.mono_ns,
     };
@@ -465,6 +492,7 @@ static void closed(void *context, struct mill_stream *stream, enum mill_stream_e
     uint32_t listener = MILL_MIN((uint32_t)stream->listener, (uint32_t)MILL_LISTENER_CONTROL);
     if (listener != MILL_LISTENER_CONTROL) {
         atomic_fetch_sub_explicit(core->connections_all, 1, memory_order_relaxed);
+        mill_address_give(core->addresses, conn->address_place);
     }
     core->listener_words[listener].connections--;
     core->words.connections--;

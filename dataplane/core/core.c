@@ -121,6 +121,29 @@ static int quotas_attach(struct mill_core *core, const struct mill_core_config *
     return core->quotas ? 0 : -ENOMEM;
 }
 
+/* The same of addresses. Alone, a core is a test's or a measurement's: its key need not be secret.
+ */
+static int addresses_attach(struct mill_core *core, const struct mill_core_config *config)
+{
+    core->addresses = config->addresses;
+#ifdef MILL_MUTANT_CORE_ADDRESSES_ALONE
+    core->addresses = NULL;
+#endif
+    if (!core->addresses) {
+        const uint64_t key[2] = {config->incarnation, config->index};
+        core->addresses_own = mill_address_table_create(config->limits.connections_max, key);
+        core->addresses = core->addresses_own;
+    }
+    return core->addresses ? 0 : -ENOMEM;
+}
+
+/* What all cores share. */
+static int tables_attach(struct mill_core *core, const struct mill_core_config *config)
+{
+    int r = quotas_attach(core, config);
+    return r < 0 ? r : addresses_attach(core, config);
+}
+
 int mill_core_create(const struct mill_core_config *config, struct mill_core **ret_core)
 {
     struct mill_core *core = calloc(1, sizeof(*core));
@@ -142,6 +165,7 @@ int mill_core_create(const struct mill_core_config *config, struct mill_core **r
     core->connections_all =
         config->connections_all ? config->connections_all : &core->connections_own;
     core->settings.connections_max = INT64_MAX; /* until the map tells */
+    core->settings.address_connections_max = INT64_MAX;
     core->ipc = config->ipc;
     core->ipc_core = &config->ipc->cores[config->index];
     core->control_bell = config->control_bell;
@@ -169,7 +193,7 @@ int mill_core_create(const struct mill_core_config *config, struct mill_core **r
     log.context = core;
     int r = pools_create(core);
     if (r == 0) {
-        r = quotas_attach(core, config);
+        r = tables_attach(core, config);
     }
     if (r == 0) {
         r = rings_attach(core);
@@ -204,6 +228,7 @@ void mill_core_destroy(struct mill_core *core)
     mill_heap_fini(&core->heap);
     mill_heap_fini(&core->mutes);
     free(core->quotas_own);
+    mill_address_table_destroy(core->addresses_own);
     free(core->conns);
     free(core->conns_free);
     free(core->requests);

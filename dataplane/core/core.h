@@ -18,6 +18,7 @@
 #include "ipc/nodes.h"
 
 struct mill_quota_table;
+struct mill_address_table;
 /* A clock that may be read within a turn, for what requests cost; ns from any moment. */
 typedef uint64_t (*mill_ticks)(void *context);
 
@@ -72,7 +73,8 @@ struct mill_core_config {
     struct mill_core_peer *peers; /* count entries, own unused; NULL when alone */
     struct mill_shared_core *shared;
     struct mill_quota_table *quotas; /* of all cores (quota.h), zeroed; NULL: this core is alone */
-    mill_ticks ticks_ns;             /* NULL: time is not limited */
+    struct mill_address_table *addresses; /* the same (addresses.h) */
+    mill_ticks ticks_ns;                  /* NULL: time is not limited */
     void *ticks_context;
     /* Names of listeners in the configuration's order: a client is told the one it came by. */
     uint32_t listeners_count;

@@ -13,6 +13,7 @@
 #ifndef MILL_DATAPLANE_CORE_TYPES_H
 #define MILL_DATAPLANE_CORE_TYPES_H
 
+#include "dataplane/core/addresses.h"
 #include "dataplane/core/control_stream.h"
 #include "dataplane/core/core.h"
 #include "dataplane/core/fetch_sessions.h"
@@ -291,6 +292,7 @@ struct mill_conn {
     bool closing;
     bool want_stage;         /* waits for staging memory */
     bool frame_is_produce;   /* of the frame being staged */
+    uint32_t address_place;  /* where it is counted (addresses.h); 0: nowhere */
     uint32_t frame_bytes;    /* with size field, of the frame under way; 0: not known yet */
     uint32_t pinned_bytes;   /* counted in core->pinned_bytes */
     uint32_t stage_reserved; /* counted in core->stage_reserved */
@@ -329,7 +331,9 @@ struct mill_core {
     struct mill_heap mutes; /* connections that are not read */
     struct mill_quota_table *quotas;
     struct mill_quota_table *quotas_own; /* where there is no other core */
-    uint64_t quotas_version;             /* of the map's record, as last followed */
+    struct mill_address_table *addresses;
+    struct mill_address_table *addresses_own;
+    uint64_t quotas_version; /* of the map's record, as last followed */
     uint64_t quotas_burst_ns;
     uint64_t quotas_pause_max_ns;
     bool quotas_on;    /* somebody is limited */

@@ -383,6 +383,7 @@ static int core_open(struct mill_plane *plane, uint32_t index, struct mill_repor
         .tuning = &core->store_tuning,
         .connections_all = &plane->connections,
         .quotas = plane->quotas,
+        .addresses = plane->addresses,
         .ticks_ns = ticks_ns,
         .control_bell = plane->control_bell,
         .peers = plane->cores_count > 1 ? &plane->peers[index * plane->cores_count] : NULL,
@@ -482,7 +483,10 @@ int mill_plane_build(struct mill_plane *plane, struct mill_report *report)
             memset(plane->quotas, 0, sizeof(*plane->quotas));
         }
         atomic_store(&plane->clean_slots.free, cleaners_at_once(plane));
-        r = plane->cores && plane->quotas ? peers_make(plane, report) : -ENOMEM;
+        const uint64_t key[2] = {plane->incarnation, 1}; /* not the quotas' */
+        plane->addresses = mill_address_table_create(mill_plane_connections_max(plane), key);
+        bool made = plane->cores && plane->quotas && plane->addresses;
+        r = made ? peers_make(plane, report) : -ENOMEM;
     }
     for (uint32_t i = 0; r == 0 && i < plane->cores_count; i++) {
         uint32_t units = mill_arena_units(plane->arena);
@@ -549,6 +553,7 @@ void mill_plane_publish(struct mill_plane *plane)
 #undef MILL_PORT_PUBLISH
         mill_plane_port_tell(plane, i, &info, &counters);
     }
+    mill_refusals_look(&plane->refusals, plane->counters, mill_now_read().mono_ns);
 }
 
 /* --- closing --------------------------------------------------------------------------------- */
@@ -611,6 +616,7 @@ void mill_plane_close(struct mill_plane *plane)
     free(plane->peers);
     free(plane->peer_memory);
     free(plane->quotas);
+    mill_address_table_destroy(plane->addresses);
     if (plane->ipc) {
         atomic_store_explicit(&plane->ipc->dataplane.serving, 0, memory_order_relaxed);
         atomic_store_explicit(&plane->ipc->dataplane.incarnation, 0, memory_order_release);

@@ -9,6 +9,7 @@
 #include "base/report.h"
 #include "config/config.h"
 #include "dataplane/core/port_events.h"
+#include "dataplane/core/refusals.h"
 #include "dataplane/core/thread.h"
 #include "dataplane/net/distribute.h"
 
@@ -54,6 +55,8 @@ struct mill_plane {
     struct mill_core_peer *peers;    /* count x count */
     _Atomic int64_t connections;     /* of clients, of all cores */
     struct mill_quota_table *quotas; /* the same */
+    struct mill_address_table *addresses;
+    struct mill_refusals refusals;
     uint32_t cores_count;
     struct mill_plane_core *cores;
 };

@@ -91,6 +91,11 @@ struct mill_log_limits mill_plane_log_limits(const struct mill_plane *plane)
     };
 }
 
+uint32_t mill_plane_connections_max(const struct mill_plane *plane)
+{
+    return mill_plane_core_limits(plane).connections_max * plane->cores_count;
+}
+
 /* --- the table -------------------------------------------------------------------------------- */
 
 struct table_row {
@@ -160,6 +165,8 @@ void mill_plane_table(const struct mill_plane *plane)
         {"counters", 1, plane->counters_bytes, "fixed"},
         {"clients with quotas", MILL_QUOTA_PART_COUNT * MILL_QUOTA_CLIENTS_MAX,
          sizeof(struct mill_quota_table), "quota_clients_full"},
+        {"addresses with connections", mill_plane_connections_max(plane),
+         mill_address_table_bytes(mill_plane_connections_max(plane)), "one count for the rest"},
         {"takers of a core's CPU", MILL_COUNTERS_TAKERS_MAX, 0, "table_full"},
         {"open files at most", MILL_PLANE_OPEN_FILES, 0, "least recent closed"},
     };

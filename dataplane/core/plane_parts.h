@@ -28,6 +28,8 @@ enum {
 struct mill_ksock_config mill_plane_ksock_limits(const struct mill_plane *plane);
 struct mill_net_config mill_plane_net_limits(const struct mill_plane *plane, uint32_t port_index);
 struct mill_core_limits mill_plane_core_limits(const struct mill_plane *plane);
+/* Connections of all cores at most. */
+uint32_t mill_plane_connections_max(const struct mill_plane *plane);
 struct mill_log_limits mill_plane_log_limits(const struct mill_plane *plane);
 
 /* Opens ports, stacks and listeners. ret: 0, or negative when a required one fails. */

@@ -46,6 +46,7 @@ static void cluster_put(struct ring_broker *broker)
     cluster->controller_id = NODE_ID;
     cluster->brokers_count = 1;
     cluster->settings.connections_max = INT64_MAX;
+    cluster->settings.address_connections_max = INT64_MAX;
     cluster->brokers[0].node_id = NODE_ID;
     cluster->brokers[0].endpoints_count = 1;
     snprintf(cluster->brokers[0].endpoints[0].listener, MILL_LISTENER_NAME_BYTES, "NIC");

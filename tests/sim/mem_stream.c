@@ -39,6 +39,7 @@ struct mem_peer {
 struct mem_maker {
     struct mill_stream_maker base; /* first */
     struct mill_random random;
+    uint8_t address_last; /* of the next peer */
     struct mem_peer peers[MEM_STREAMS_MAX];
 };
 
@@ -285,6 +286,11 @@ struct mill_stream_maker *mem_maker_base(struct mem_maker *maker)
     return &maker->base;
 }
 
+void mem_address(struct mem_maker *maker, uint8_t last)
+{
+    maker->address_last = last;
+}
+
 struct mem_peer *mem_connect(struct mem_maker *maker)
 {
     for (uint32_t i = 0; i < MEM_STREAMS_MAX; i++) {
@@ -296,6 +302,8 @@ struct mem_peer *mem_connect(struct mem_maker *maker)
         peer->stream.ops = &stream_ops;
         peer->stream.maker = &maker->base;
         peer->stream.rx_bytes_max = UINT32_MAX;
+        const uint8_t address[16] = {[10] = 0xff, 0xff, 10, 0, 0, maker->address_last};
+        memcpy(peer->stream.peer.address, address, sizeof(address));
         if (maker->base.events->accepted(maker->base.context, &peer->stream) < 0) {
             peer->in_use = false;
             return NULL;

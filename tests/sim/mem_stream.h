@@ -26,6 +26,8 @@ struct mem_maker *mem_maker_create(struct mill_loans *loans, uint8_t *arena_base
                                    uint64_t seed);
 struct mill_stream_maker *mem_maker_base(struct mem_maker *maker);
 
+/* Connections opened from here on come from 10.0.0.last; the first ones from 10.0.0.0. */
+void mem_address(struct mem_maker *maker, uint8_t last);
 /* Opens a connection to the core; NULL when the core refused. */
 struct mem_peer *mem_connect(struct mem_maker *maker);
 /* The peer sends bytes; they arrive with the next step. */

@@ -623,6 +623,7 @@ static void test_connections_of_all_cores_are_bounded(void **state)
         uint64_t before = world.cores[i].core->listener_words[0].refused;
         assert_null(mem_connect(world.cores[i].maker));
         assert_int_equal(world.cores[i].core->listener_words[0].refused, before + 1);
+        assert_int_equal(world.cores[i].core->listener_words[0].refused_connections, 1);
     }
     world_disconnect(&second);
     turn(&world, 5);
@@ -634,6 +635,60 @@ static void test_connections_of_all_cores_are_bounded(void **state)
     mem_forget(third);
     world_disconnect(&first);
     world_disconnect(&second);
+    turn(&world, 5);
+    assert_int_equal(world.connections, 0);
+    check_pools(&world);
+    world_close(&world);
+}
+
+/* One more from this address: whether it is let in, and counted when not. */
+static struct mem_peer *connect_from(struct world *world, uint32_t core, uint8_t last, bool let_in)
+{
+    const struct mill_listener_words *words = &world->cores[core].core->listener_words[0];
+    uint64_t before = words->refused_address;
+    uint64_t refused = words->refused;
+    mem_address(world->cores[core].maker, last);
+    struct mem_peer *peer = mem_connect(world->cores[core].maker);
+    mem_address(world->cores[core].maker, 0);
+    assert_int_equal(peer != NULL, let_in);
+    assert_int_equal(words->refused_address - before, let_in ? 0 : 1);
+    assert_int_equal(words->refused - refused, let_in ? 0 : 1);
+    return peer;
+}
+
+/* The bound of one address counts its connections on all cores and nobody else's, is another for
+ * addresses that are named, and follows while they are connected. */
+static void test_connections_of_an_address_are_bounded(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    struct mem_peer *peers[5];
+    open_world(&world, 2, "9223372036854775807");
+    world_connect(&world, &client, 0);
+    alter_broker(&world, &client, "max.connections.per.ip", "2");
+    peers[0] = connect_from(&world, 0, 1, true);
+    peers[1] = connect_from(&world, 1, 1, true);
+    for (uint32_t core = 0; core < 2; core++) {
+        connect_from(&world, core, 1, false);
+    }
+    peers[2] = connect_from(&world, 0, 2, true);
+    alter_broker(&world, &client, "max.connections.per.ip.overrides", "10.0.0.1:3, 10.0.0.9:0");
+    peers[3] = connect_from(&world, 1, 1, true);
+    connect_from(&world, 0, 1, false);
+    connect_from(&world, 0, 9, false);
+    /* Below what there is: nobody is thrown out, nobody comes in before there is room. */
+    alter_broker(&world, &client, "max.connections.per.ip.overrides", "10.0.0.1:2");
+    mem_forget(peers[0]);
+    turn(&world, 5);
+    connect_from(&world, 0, 1, false);
+    mem_forget(peers[1]);
+    turn(&world, 5);
+    peers[4] = connect_from(&world, 1, 1, true);
+    for (uint32_t i = 2; i < MILL_COUNT_OF(peers); i++) {
+        mem_forget(peers[i]);
+    }
+    world_disconnect(&client);
     turn(&world, 5);
     assert_int_equal(world.connections, 0);
     check_pools(&world);
@@ -653,6 +708,7 @@ int main(void)
         cmocka_unit_test(test_fetch_of_many_cold_partitions_ends),
         cmocka_unit_test(test_list_offsets_double_partition_is_refused),
         cmocka_unit_test(test_connections_of_all_cores_are_bounded),
+        cmocka_unit_test(test_connections_of_an_address_are_bounded),
         cmocka_unit_test(test_fetch_partition_not_loaded_returns_storage_error),
         cmocka_unit_test(test_staging_held_by_a_slow_sender_is_freed),
         cmocka_unit_test(test_unsteady_clients_leave_nothing),

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "dataplane/core/addresses.h"
 #include "dataplane/core/quota.h"
 
 enum {
@@ -178,6 +179,9 @@ static void peers_make(struct world *world)
     world->peers = calloc((size_t)n * n, sizeof(world->peers[0]));
     world->peer_memory = zeroed(ring * n * n);
     world->quotas = zeroed(sizeof(*world->quotas));
+    const uint64_t key[2] = {world->incarnation, n};
+    world->addresses = mill_address_table_create(MEM_STREAMS_MAX * n, key);
+    MILL_ASSERT(world->addresses != NULL);
     MILL_ASSERT(world->peers != NULL);
     for (uint32_t from = 0; from < n; from++) {
         for (uint32_t to = 0; to < n; to++) {
@@ -253,6 +257,7 @@ static void core_start(struct world *world, uint32_t index)
         .ipc = world->ipc,
         .connections_all = &world->connections,
         .quotas = world->quotas,
+        .addresses = world->addresses,
         .ticks_ns = ticks_read,
         .ticks_context = world,
         .control_bell = bell_of(&world->ipc->control_bell),
@@ -366,6 +371,7 @@ static void forget(struct world *world)
     free(world->peers);
     free(world->peer_memory);
     free(world->quotas);
+    mill_address_table_destroy(world->addresses);
 }
 
 void world_crash_control(struct world *world)

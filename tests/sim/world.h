@@ -64,6 +64,7 @@ struct world {
     struct mill_counters *counters;
     struct mill_core_peer *peers;
     struct mill_quota_table *quotas;
+    struct mill_address_table *addresses;
     uint64_t ticks_ns;    /* the clock that is read within a turn; nobody else's */
     uint64_t ticks_by_ns; /* it goes on by so much whenever it is read */
     struct mill_bell_shared *bells;

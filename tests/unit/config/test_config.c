@@ -4,6 +4,7 @@
 #include "tests/unit/test.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,39 @@ static void test_synonyms_name_units_in_order(void **state)
     assert_int_equal(list[0].factor, 60000);
     assert_int_equal(list[1].factor, 3600000);
     assert_int_equal(mill_key_synonyms(MILL_KEY_NODE_ID, list), 0);
+}
+
+static void test_addresses_with_counts(void **state)
+{
+    (void)state;
+    struct mill_config_address list[MILL_CONFIG_ADDRESSES_MAX];
+    struct mill_report report = {0};
+    uint32_t count = 99;
+    static const uint8_t ipv4[16] = {[10] = 0xff, 0xff, 10, 0, 0, 7};
+    static const uint8_t ipv6[16] = {0xfe, 0x80, [15] = 1};
+    assert_int_equal(mill_config_addresses("", list, &count, &report), 0);
+    assert_int_equal(count, 0);
+    assert_int_equal(
+        mill_config_addresses(" 10.0.0.7 : 0, fe80::1:2147483647,[::1]:5,", list, &count, &report),
+        0);
+    assert_int_equal(count, 3);
+    assert_memory_equal(list[0].address, ipv4, sizeof(ipv4));
+    assert_memory_equal(list[1].address, ipv6, sizeof(ipv6));
+    assert_int_equal(list[0].number, 0);
+    assert_int_equal(list[1].number, INT32_MAX);
+    assert_int_equal(list[2].address[15], 1);
+    assert_int_equal(list[2].number, 5);
+    /* As many as there may be, and one more. */
+    char text[(MILL_CONFIG_ADDRESSES_MAX + 1) * 16] = "";
+    for (uint32_t i = 0; i <= MILL_CONFIG_ADDRESSES_MAX; i++) {
+        size_t used = strlen(text);
+        int r = mill_config_addresses(text, list, &count, &report);
+        assert_int_equal(r, 0);
+        assert_int_equal(count, i);
+        snprintf(text + used, sizeof(text) - used, "10.0.1.%u:1,", i);
+    }
+    assert_int_equal(mill_config_addresses(text, list, &count, &report), -EINVAL);
+    assert_non_null(strstr(report.text, "more than 64"));
 }
 
 static void test_defaults_are_the_contract(void **state)
@@ -276,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_load_syntax_follows_java),
         cmocka_unit_test(test_units_finer_key_wins),
         cmocka_unit_test(test_synonyms_name_units_in_order),
+        cmocka_unit_test(test_addresses_with_counts),
         cmocka_unit_test(test_defaults_are_the_contract),
         cmocka_unit_test(test_listener_names_capitals_and_addresses),
         cmocka_unit_test(test_dpdk_listener_without_host_takes_the_ports),

@@ -68,12 +68,15 @@ static void test_alter_broker_reaches_cores(void **state)
     fake_turns(&f, 3);
     assert_int_equal(broker_of(&f)->connections_max, INT32_MAX);
     assert_true(broker_of(&f)->clean_bytes_per_second == INT64_MAX);
-    const struct alteration configs[] = {{"max.connections", "3", 0},
-                                         {"log.cleaner.io.max.bytes.per.second", "1e6", 0},
-                                         {"log.cleaner.backoff.ms", "7", 0},
-                                         {"log.cleaner.dedupe.buffer.size", "4096", 0},
-                                         {"producer.id.expiration.ms", "1234", 0}};
-    const struct altered resource = {"1", configs, 5, BROKER};
+    const struct alteration configs[] = {
+        {"max.connections", "3", 0},
+        {"log.cleaner.io.max.bytes.per.second", "1e6", 0},
+        {"log.cleaner.backoff.ms", "7", 0},
+        {"log.cleaner.dedupe.buffer.size", "4096", 0},
+        {"producer.id.expiration.ms", "1234", 0},
+        {"max.connections.per.ip", "0", 0},
+        {"max.connections.per.ip.overrides", "10.1.2.3:7,::1:8", 0}};
+    const struct altered resource = {"1", configs, 7, BROKER};
     assert_int_equal(alter_whole(&f, &resource, 2), 0);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(broker_of(&f)->connections_max, 3);
@@ -81,8 +84,19 @@ static void test_alter_broker_reaches_cores(void **state)
         assert_int_equal(broker_of(&f)->clean_backoff_ms, 7);
         assert_int_equal(broker_of(&f)->clean_map_bytes, 4096);
         assert_int_equal(broker_of(&f)->producer_expiration_ms, 1234);
+        assert_int_equal(broker_of(&f)->address_connections_max, 0);
+        assert_int_equal(broker_of(&f)->overrides_count, 2);
+        static const uint8_t first[16] = {[10] = 0xff, 0xff, 10, 1, 2, 3};
+        static const uint8_t second[16] = {[15] = 1};
+        assert_memory_equal(broker_of(&f)->overrides[0].address, first, 16);
+        assert_memory_equal(broker_of(&f)->overrides[1].address, second, 16);
+        assert_int_equal(broker_of(&f)->overrides[0].connections_max, 7);
+        assert_int_equal(broker_of(&f)->overrides[1].connections_max, 8);
         restart(&f, 0);
     }
+    /* Nobody would be let in. */
+    assert_int_equal(alter_broker(&f, "1", "max.connections.per.ip.overrides", 1, NULL),
+                     MILL_KERR_INVALID_REQUEST);
     /* One of them: the others stay. */
     assert_int_equal(alter_broker(&f, "1", "log.cleaner.backoff.ms", 1, NULL), 0);
     assert_int_equal(alter_broker(&f, "1", "log.retention.ms", 0, "5"), 0);
@@ -110,6 +124,8 @@ static void test_alter_broker_faults_refused(void **state)
         {"1", {"log.retention.ms", "1", 4}},
         {"1",
          {"log.cleaner.min.compaction.lag.ms", "9223372036854775807", 0}}, /* above: see below */
+        {"1", {"max.connections.per.ip", "0", 0}}, /* nobody would be let in */
+        {"1", {"max.connections.per.ip.overrides", "host.example:1", 0}},
         {"2", {"log.retention.ms", "1", 0}},
         {"one", {"log.retention.ms", "1", 0}},
     };
