@@ -62,7 +62,7 @@ static int by_name(const void *a, const void *b)
     return strcmp((*(struct mill_grow *const *)a)->name, (*(struct mill_grow *const *)b)->name);
 }
 
-/* All that share a name are refused, as Kafka does. */
+/* All that share a name are refused, in one row, as Kafka does. */
 static void refuse_duplicates(struct mill_admin_request *request)
 {
     uint32_t count = request->grows_count;
@@ -74,12 +74,18 @@ static void refuse_duplicates(struct mill_admin_request *request)
         qsort(order, count, sizeof(*order), by_name);
     }
     for (uint32_t i = 1; order && i < count; i++) {
-        if (strcmp(order[i - 1]->name, order[i]->name) == 0 && order[i]->topic) {
-            static const char twice[] = "the topic is named twice in this request";
-            refuse(order[i - 1], MILL_KERR_INVALID_REQUEST, twice);
-            refuse(order[i], MILL_KERR_INVALID_REQUEST, twice);
+        if (strcmp(order[i - 1]->name, order[i]->name) == 0) {
+            refuse(order[i], MILL_KERR_INVALID_REQUEST, "the topic is named twice in this request");
+            order[i - 1]->repeated = true; /* the last of them answers */
         }
     }
+    count = 0;
+    for (uint32_t i = 0; i < request->grows_count; i++) {
+        if (!request->grows[i].repeated) {
+            request->grows[count++] = request->grows[i];
+        }
+    }
+    request->grows_count = count;
 }
 
 void mill_create_partitions_begin(struct mill_controller *controller,

@@ -161,8 +161,8 @@ static int by_plain_name(const void *a, const void *b)
     }
 }
 
-/* All that share a name are refused, as Kafka does; of names that collide only the first is made.
- */
+/* All that share a name are refused, in one row, as Kafka does: clients take a name that comes
+ * twice in an answer for a broken one. Of names that collide only the first is made. */
 static void refuse_duplicates(struct mill_admin_request *request)
 {
     uint32_t count = request->creates_count;
@@ -185,6 +185,7 @@ static void refuse_duplicates(struct mill_admin_request *request)
                 if (i != j && strcmp(order[i]->name, order[j]->name) == 0) {
                     refuse(order[i], MILL_KERR_INVALID_REQUEST,
                            "the topic is named twice in this request");
+                    order[i]->repeated = order[i]->repeated || order[j] < order[i];
                 }
             }
             if (i > first && order[i]->error == 0) {
@@ -194,6 +195,13 @@ static void refuse_duplicates(struct mill_admin_request *request)
         }
         first = end;
     }
+    count = 0;
+    for (uint32_t i = 0; i < request->creates_count; i++) {
+        if (!request->creates[i].repeated) {
+            request->creates[count++] = request->creates[i];
+        }
+    }
+    request->creates_count = count;
 }
 
 void mill_create_topics_begin(struct mill_controller *controller,

@@ -93,6 +93,7 @@ struct mill_create {
     const char *assignment_fault;
     const struct mill_meta_config *configs; /* value NULL: null was sent */
     uint32_t configs_count;
+    bool repeated; /* another item has the same name and answers for both */
 
     int16_t error;            /* enum mill_kerr; may be set before: then nothing is done */
     const char *message;      /* NULL none */
@@ -130,6 +131,7 @@ struct mill_grow {
     const struct mill_map_partition *assignment; /* of the new ones; NULL: placed here */
     int32_t assignment_count;
     const char *assignment_fault; /* NULL none; told when count and number are right */
+    bool repeated;                /* another item has the same name and answers for both */
 
     int16_t error; /* enum mill_kerr; may be set before: then nothing is done */
     const char *message;

@@ -98,7 +98,9 @@ static int16_t grow(struct fake *f, const struct growth *items, int32_t count, i
     struct mill_cursor at = fake_call(f, &writer, MILL_API_KEY_CREATE_PARTITIONS, version);
     assert_int_equal(mill_create_partitions_response_decode(&at, version, &out), 0);
     assert_int_equal(at.left_bytes, 0);
-    assert_int_equal(out.results.count, count);
+    /* A name that comes twice is answered once. */
+    bool repeated = count > 1 && strcmp(items[0].name, items[1].name) == 0;
+    assert_int_equal(out.results.count, count - repeated);
     while (mill_create_partitions_response_results_next(&out.results, version, &one)) {
         assert_int_equal(one.error_code != 0, one.error_message.length > 0);
     }
@@ -155,6 +157,8 @@ static void test_grow_faults_change_nothing(void **state)
     }
     const struct growth twice[] = {{"here", 3, -1, 0}, {"here", 4, -1, 0}};
     assert_int_equal(grow(&f, twice, 2, 3, false), MILL_KERR_INVALID_REQUEST);
+    const struct growth nobody[] = {{"absent", 3, -1, 0}, {"absent", 4, -1, 0}};
+    assert_int_equal(grow(&f, nobody, 2, 3, false), MILL_KERR_INVALID_REQUEST);
     assert_int_equal(partitions_of(&f, "__consumer_offsets"), 2);
     const struct growth mixed[] = {{"absent", 3, -1, 0}, {"here", 3, -1, 0}};
     assert_int_equal(partitions_of(&f, "here"), 2);

@@ -15,6 +15,7 @@ struct want {
     const char *value;
     int16_t error;
     const char *message_part; /* NULL: any */
+    bool repeated;            /* the row of the same name before answers for it */
 };
 
 struct batch {
@@ -78,7 +79,11 @@ static struct mill_create_topics_response create(struct fake *f, const struct wa
     assert_int_equal(f->outcome, MILL_OUTCOME_BYTES);
     assert_int_equal(mill_create_topics_response_decode(&at, version, &out), 0);
     assert_int_equal(at.left_bytes, 0);
-    assert_int_equal(out.topics.count, count);
+    int32_t rows = 0;
+    for (int32_t i = 0; i < count; i++) {
+        rows += !wants[i].repeated;
+    }
+    assert_int_equal(out.topics.count, rows);
     return out;
 }
 
@@ -128,7 +133,7 @@ static void test_create_faults_answered_one_by_one(void **state)
         {.name = "many", .partitions = 10001, .replicas = 1, .error = 44},
         {.name = "most", .partitions = INT32_MAX, .replicas = 1, .error = 44},
         {.name = "dup", .partitions = 1, .replicas = 1, .error = 42},
-        {.name = "dup", .partitions = 1, .replicas = 1, .error = 42},
+        {.name = "dup", .partitions = 1, .replicas = 1, .repeated = true},
         {.name = "pair.x", .partitions = 1, .replicas = 1, .error = 0},
         {.name = "bad-key",
          .partitions = 1,
@@ -200,6 +205,7 @@ static void test_create_faults_answered_one_by_one(void **state)
     out = create(&f, wants, count, 5, false, 1000);
     for (int32_t i = 0; mill_create_topics_response_topics_next(&out.topics, 5, &topic); i++) {
         char message[512];
+        i += wants[i].repeated;
         const char *name = wants[i].name;
         assert_int_equal(topic.error_code, wants[i].error);
         assert_true(mill_wstr_equal(&topic.name, name, (uint32_t)strlen(name)));
