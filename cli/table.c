@@ -8,21 +8,49 @@
 enum {
     CELL_BYTES = 160,
     COLUMNS_MAX = 32,
+    NUMBER_BYTES = 24,
 };
 
-static void cell_text(const json_t *value, char ret_text[CELL_BYTES])
+/* ids of a list, as in "1,2,3"; what has no room ends as "...". */
+static void list_text(const json_t *list, char ret_text[CELL_BYTES])
+{
+    static const char more[] = "...";
+    size_t used = 0;
+    size_t index;
+    json_t *one;
+    snprintf(ret_text, CELL_BYTES, "-");
+    json_array_foreach((json_t *)(uintptr_t)list, index, one)
+    {
+        char number[NUMBER_BYTES];
+        int size = snprintf(number, sizeof(number), "%s%" JSON_INTEGER_FORMAT, index > 0 ? "," : "",
+                            json_integer_value(one));
+        if (used + (size_t)size + sizeof(more) >= CELL_BYTES) {
+            snprintf(ret_text + used, CELL_BYTES - used, "%s", more);
+            return;
+        }
+        snprintf(ret_text + used, CELL_BYTES - used, "%s", number);
+        used += (size_t)size;
+    }
+}
+
+/* ret: what stands in a cell, whole: in room, or in value itself. */
+static const char *cell_text(const json_t *value, char room[CELL_BYTES])
 {
     if (json_is_string(value)) {
-        snprintf(ret_text, CELL_BYTES, "%s", json_string_value(value));
-    } else if (json_is_integer(value)) {
-        snprintf(ret_text, CELL_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-    } else if (json_is_real(value)) {
-        snprintf(ret_text, CELL_BYTES, "%.3f", json_real_value(value));
-    } else if (json_is_boolean(value)) {
-        snprintf(ret_text, CELL_BYTES, "%s", json_is_true(value) ? "true" : "false");
-    } else {
-        snprintf(ret_text, CELL_BYTES, "-");
+        return json_string_value(value);
     }
+    if (json_is_integer(value)) {
+        snprintf(room, CELL_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    } else if (json_is_real(value)) {
+        snprintf(room, CELL_BYTES, "%.3f", json_real_value(value));
+    } else if (json_is_boolean(value)) {
+        snprintf(room, CELL_BYTES, "%s", json_is_true(value) ? "true" : "false");
+    } else if (json_is_array(value)) {
+        list_text(value, room);
+    } else {
+        snprintf(room, CELL_BYTES, "-");
+    }
+    return room;
 }
 
 void table_print(const json_t *rows, const char *const *columns)
@@ -36,8 +64,8 @@ void table_print(const json_t *rows, const char *const *columns)
         widths[count] = (int)strlen(columns[count]);
         json_array_foreach(rows, index, row)
         {
-            cell_text(json_object_get(row, columns[count]), text);
-            widths[count] = MILL_MAX(widths[count], (int)strlen(text));
+            const char *cell = cell_text(json_object_get(row, columns[count]), text);
+            widths[count] = MILL_MAX(widths[count], (int)strlen(cell));
         }
         count++;
     }
@@ -47,8 +75,8 @@ void table_print(const json_t *rows, const char *const *columns)
     json_array_foreach(rows, index, row)
     {
         for (uint32_t i = 0; i < count; i++) {
-            cell_text(json_object_get(row, columns[i]), text);
-            printf("%-*s%s", i + 1 < count ? widths[i] : 0, text, i + 1 < count ? "  " : "\n");
+            const char *cell = cell_text(json_object_get(row, columns[i]), text);
+            printf("%-*s%s", i + 1 < count ? widths[i] : 0, cell, i + 1 < count ? "  " : "\n");
         }
     }
 }
@@ -62,8 +90,7 @@ void table_line(const char *title, const json_t *object)
     json_object_foreach((json_t *)(uintptr_t)object, name, value)
     {
         if (!json_is_object(value) && !json_is_array(value)) {
-            cell_text(value, text);
-            printf(" %s=%s", name, text);
+            printf(" %s=%s", name, cell_text(value, text));
         }
     }
     printf("\n");

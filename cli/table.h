@@ -10,7 +10,7 @@
 /* Prints an array of objects as a table of the named columns (NULL ends the list). An empty array
  * prints its heading only. */
 void table_print(const json_t *rows, const char *const *columns);
-/* Prints an object's plain members as "name: value" on one line after a title. */
+/* Prints an object's plain members as "name=value" on one line after a title. */
 void table_line(const char *title, const json_t *object);
 /* Prints a JSON value, indented, with a line end. */
 void table_json(const json_t *value);
