@@ -12,6 +12,9 @@
 
 #define CLIENT_BROKER "127.0.0.1:9092"
 
+const struct client_setting client_look_only[] = {{"allow.auto.create.topics", "false"},
+                                                  {NULL, NULL}};
+
 static int set(rd_kafka_conf_t *conf, const char *key, const char *value)
 {
     char reason[CLIENT_TEXT_BYTES];
@@ -69,10 +72,21 @@ static rd_kafka_t *open_conf(rd_kafka_conf_t *conf, const struct cli_call *call,
     return NULL;
 }
 
+/* Ends a client that reaches nobody. ret: the client, NULL after cli_fail. */
+static rd_kafka_t *reached(rd_kafka_t *client, int *ret_code)
+{
+    *ret_code = client ? client_reach(client, CLIENT_TIMEOUT_MS) : *ret_code;
+    if (client && *ret_code != CLI_OK) {
+        rd_kafka_destroy(client);
+        return NULL;
+    }
+    return client;
+}
+
 rd_kafka_t *client_open(const struct cli_call *call, rd_kafka_type_t type,
                         const struct client_setting *settings, int *ret_code)
 {
-    return open_conf(rd_kafka_conf_new(), call, type, settings, ret_code);
+    return reached(open_conf(rd_kafka_conf_new(), call, type, settings, ret_code), ret_code);
 }
 
 rd_kafka_t *client_open_with(const struct cli_call *call, rd_kafka_type_t type,
@@ -94,7 +108,17 @@ rd_kafka_t *client_open_group(const struct cli_call *call, const struct client_s
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     rd_kafka_conf_set_opaque(conf, opaque);
     rd_kafka_conf_set_rebalance_cb(conf, on_rebalance);
-    return open_conf(conf, call, RD_KAFKA_CONSUMER, settings, ret_code);
+    return reached(open_conf(conf, call, RD_KAFKA_CONSUMER, settings, ret_code), ret_code);
+}
+
+/* The addresses that a client was given, cut where room ends. */
+static void name_broker(const rd_kafka_t *client, char ret_text[CLIENT_TEXT_BYTES])
+{
+    size_t size = CLIENT_TEXT_BYTES;
+    if (rd_kafka_conf_get(rd_kafka_conf((rd_kafka_t *)(uintptr_t)client), "bootstrap.servers",
+                          ret_text, &size) != RD_KAFKA_CONF_OK) {
+        snprintf(ret_text, CLIENT_TEXT_BYTES, "the broker");
+    }
 }
 
 static bool is_silence(rd_kafka_resp_err_t error)
@@ -105,9 +129,10 @@ static bool is_silence(rd_kafka_resp_err_t error)
 
 /* Asks until there is an answer; the first second of silence is told. */
 static rd_kafka_resp_err_t metadata_wait(rd_kafka_t *client, bool all, rd_kafka_topic_t *topic,
-                                         const char *broker, int64_t limit_ms,
+                                         int64_t limit_ms,
                                          const struct rd_kafka_metadata **ret_metadata)
 {
+    char broker[CLIENT_TEXT_BYTES];
     uint64_t begin_ns = mill_now_read().mono_ns;
     bool told = false;
     for (;;) {
@@ -116,10 +141,12 @@ static rd_kafka_resp_err_t metadata_wait(rd_kafka_t *client, bool all, rd_kafka_
         rd_kafka_resp_err_t error = rd_kafka_metadata(
             client, all, topic, ret_metadata, (int)MILL_MIN(left_ms, (int64_t)CLIENT_NOTICE_MS));
         passed_ms = (int64_t)((mill_now_read().mono_ns - begin_ns) / MILL_NS_PER_MS);
-        if (!is_silence(error) || passed_ms >= limit_ms) {
+        /* Who holds the signals is stopped by them here, too. */
+        if (!is_silence(error) || passed_ms >= limit_ms || signal_taken()) {
             return error;
         }
         if (!told) {
+            name_broker(client, broker);
             fprintf(stderr, "millrace: no answer from %s yet (%s); trying for %lld s\n", broker,
                     rd_kafka_err2str(error), (long long)(limit_ms / 1000));
             told = true;
@@ -127,14 +154,21 @@ static rd_kafka_resp_err_t metadata_wait(rd_kafka_t *client, bool all, rd_kafka_
     }
 }
 
-int client_reach(rd_kafka_t *client, const struct cli_call *call, int64_t limit_ms)
+/* ret: CLI_FAILED. */
+static int fail_silence(const rd_kafka_t *client, int64_t limit_ms, rd_kafka_resp_err_t error)
 {
-    const char *broker = cli_value(call, "-b", CLIENT_BROKER);
+    char broker[CLIENT_TEXT_BYTES];
+    name_broker(client, broker);
+    return cli_fail(CLI_FAILED, "no answer from %s within %lld s: %s; is a broker there?", broker,
+                    (long long)(limit_ms / 1000), rd_kafka_err2str(error));
+}
+
+int client_reach(rd_kafka_t *client, int64_t limit_ms)
+{
     const struct rd_kafka_metadata *metadata = NULL;
-    rd_kafka_resp_err_t error = metadata_wait(client, false, NULL, broker, limit_ms, &metadata);
+    rd_kafka_resp_err_t error = metadata_wait(client, false, NULL, limit_ms, &metadata);
     if (error) {
-        return cli_fail(CLI_FAILED, "no answer from %s within %lld s: %s; is a broker there?",
-                        broker, (long long)(limit_ms / 1000), rd_kafka_err2str(error));
+        return fail_silence(client, limit_ms, error);
     }
     rd_kafka_metadata_destroy(metadata);
     return CLI_OK;
@@ -149,13 +183,12 @@ const struct rd_kafka_metadata *client_metadata(rd_kafka_t *client, const char *
         return NULL;
     }
     rd_kafka_resp_err_t error =
-        metadata_wait(client, topic == NULL, handle, "the broker", CLIENT_TIMEOUT_MS, &metadata);
+        metadata_wait(client, topic == NULL, handle, CLIENT_TIMEOUT_MS, &metadata);
     if (handle) {
         rd_kafka_topic_destroy(handle);
     }
     if (error) {
-        cli_fail(CLI_FAILED, "no answer from the broker within %d s: %s", CLIENT_TIMEOUT_MS / 1000,
-                 rd_kafka_err2str(error));
+        fail_silence(client, CLIENT_TIMEOUT_MS, error);
         return NULL;
     }
     return metadata;

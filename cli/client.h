@@ -19,11 +19,14 @@ struct client_setting {
     const char *value;
 };
 
-/* A handle on -b with -X settings after ours (an array ended by a NULL key). ret: NULL after
- * cli_fail; ret_code then tells the exit code. */
+/* Of a consumer: to look at a topic, or to change one, does not create it. */
+extern const struct client_setting client_look_only[];
+
+/* A handle on -b with -X settings after ours (an array ended by a NULL key), as soon as a broker
+ * answers. ret: NULL after cli_fail; ret_code then tells the exit code. */
 rd_kafka_t *client_open(const struct cli_call *call, rd_kafka_type_t type,
                         const struct client_setting *settings, int *ret_code);
-/* The same with a call for each record's outcome. */
+/* The same with a call for each record's outcome, and without waiting: see client_reach. */
 rd_kafka_t *client_open_with(const struct cli_call *call, rd_kafka_type_t type,
                              const struct client_setting *settings,
                              void (*on_delivery)(rd_kafka_t *, const rd_kafka_message_t *, void *),
@@ -37,7 +40,7 @@ rd_kafka_t *client_open_group(const struct cli_call *call, const struct client_s
 
 /* Waits until a broker answers, and says after a second that none does. ret: CLI_OK, or CLI_FAILED
  * after cli_fail when none did within limit_ms. */
-int client_reach(rd_kafka_t *client, const struct cli_call *call, int64_t limit_ms);
+int client_reach(rd_kafka_t *client, int64_t limit_ms);
 
 /* Metadata of one topic, or of all (NULL). ret: NULL after cli_fail. */
 const struct rd_kafka_metadata *client_metadata(rd_kafka_t *client, const char *topic);

@@ -63,11 +63,13 @@ static const struct cli_option create_options[] = {
     {"-r", "COUNT", "replicas (the broker's default)"},
     {"--config", "KEY=VALUE", "setting of the topic; may be repeated"},
     {"--if-not-exists", NULL, "an existing topic is no failure"},
+    OPTION_OUTPUT,
     OPTION_CLIENT,
 };
 static const struct cli_option grow_options[] = {
     OPTION_BROKER,
     {"-p", "COUNT", "partitions that each topic shall have in all"},
+    OPTION_OUTPUT,
     OPTION_CLIENT,
 };
 static const struct cli_option topic_options[] = {OPTION_BROKER, OPTION_OUTPUT, OPTION_CLIENT};
@@ -79,9 +81,9 @@ static const struct cli_option alter_options[] = {
     OPTION_CLIENT,
 };
 #define OPTIONS_RESOURCE                                                                           \
-    {"-t", "TOPIC", "settings of a topic"},                                                        \
+    {"-t", "TOPIC", "settings of a topic"}, {"--group", "GROUP", "settings of a group"},           \
     {                                                                                              \
-        "--broker", "ID", "settings of a broker"                                                   \
+        "--broker", "ID|default", "settings of a broker, or what all brokers have by default"      \
     }
 static const struct cli_option config_describe_options[] = {
     OPTION_BROKER, OPTIONS_RESOURCE, {"--all", NULL, "also what nobody has set"},
@@ -105,10 +107,10 @@ static const struct cli_option trim_options[] = {
 static const struct cli_option delete_options[] = {
     OPTION_BROKER,
     {"--if-exists", NULL, "a missing topic is no failure"},
+    OPTION_OUTPUT,
     OPTION_CLIENT,
 };
 static const struct cli_option group_options[] = {OPTION_BROKER, OPTION_OUTPUT, OPTION_CLIENT};
-static const struct cli_option group_delete_options[] = {OPTION_BROKER, OPTION_CLIENT};
 static const struct cli_option reset_options[] = {
     OPTION_BROKER,
     {"--to", "WHERE", "beginning, end, an offset, +N or -N from where it is, or @MS since 1970"},
@@ -188,7 +190,6 @@ static const struct cli_option bench_produce_options[] = {
     OPTIONS_RECORDS,
     {"--records", "COUNT", "records per batch (as many as fill it); 1: one per request"},
     {"--acks", "0|1|all", "acknowledgements to wait for (all)"},
-    {"--timeout", "SECONDS", "give up on a silent broker, or a record, after so long (30)"},
     {"--idempotent", NULL, "each connection is an idempotent producer"},
     {"--create", NULL, "make the topic, with -p partitions, when it is missing"},
     OPTIONS_DEVICE,
@@ -271,11 +272,12 @@ static const struct cli_command commands[] = {
      OPTIONS(group_options), cli_group_describe},
     {"group reset", "NAME", "move a group's committed offsets", OPTIONS(reset_options),
      cli_group_reset},
-    {"group delete", "NAME...", "delete groups without members", OPTIONS(group_delete_options),
+    {"group delete", "NAME...", "delete groups without members", OPTIONS(group_options),
      cli_group_delete},
-    {"config describe", "[KEY...]", "settings of a topic or broker, and where they come from",
+    {"config describe", "[KEY...]",
+     "settings of a topic, group or broker, and where they come from",
      OPTIONS(config_describe_options), cli_config_describe},
-    {"config alter", "", "change settings of a topic or, while it runs, of a broker",
+    {"config alter", "", "change settings of a topic, a group or, while it runs, of a broker",
      OPTIONS(config_alter_options), cli_config_alter},
     {"produce", "", "write records from standard input, a line each or as -f says",
      OPTIONS(produce_options), cli_produce},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* millrace consume: reads partitions that it names itself, without a group and without commits; or,
  * with --group, those that the group gives it, and commits what it has written out. */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,24 @@ enum {
     COMMIT_RECORDS = 1000, /* of a group: a commit after so many, and when none is left */
 };
 
+enum start_at {
+    START_BEGINNING,
+    START_END,
+    START_OFFSET,
+    START_TAIL,
+    START_TIME,
+};
+
+/* -o of a reader without a group. */
+struct start {
+    enum start_at at;
+    int64_t number; /* offset, records before the end, or milliseconds since 1970 */
+};
+
 struct consumer {
     const struct cli_call *call;
+    struct start start;
+    int64_t only; /* -p; -1: all partitions */
     rd_kafka_t *client;
     rd_kafka_topic_t *topic;
     rd_kafka_queue_t *queue;
@@ -78,36 +95,83 @@ static void put_json(const rd_kafka_message_t *message)
 /* --- start ---------------------------------------------------------------------------------------
  */
 
-/* Offset at which a partition starts. ret: 0, or an exit code after cli_fail. */
-static int start_offset(const struct consumer *consumer, int32_t partition, int64_t *ret_offset)
+/* Reads -o. ret: exit code. */
+static int start_parse(const struct cli_call *call, struct start *ret)
 {
-    const char *text = cli_value(consumer->call, "-o", "beginning");
+    const char *text = cli_value(call, "-o", "beginning");
     char *end = NULL;
     if (strcmp(text, "beginning") == 0 || strcmp(text, "end") == 0) {
-        *ret_offset = text[0] == 'b' ? RD_KAFKA_OFFSET_BEGINNING : RD_KAFKA_OFFSET_END;
-        return 0;
+        ret->at = text[0] == 'b' ? START_BEGINNING : START_END;
+        return CLI_OK;
     }
+    ret->at = text[0] == '@' ? START_TIME : text[0] == '-' ? START_TAIL : START_OFFSET;
+    const char *digits = ret->at == START_OFFSET ? text : text + 1;
     errno = 0;
-    long long number = strtoll(text + (text[0] == '@'), &end, 10);
-    if (end == text + (text[0] == '@') || *end || errno) {
-        return cli_fail(CLI_USAGE, "option -o needs beginning, end, a number or @MS, not \"%s\"",
+    ret->number = strtoll(digits, &end, 10);
+    if (!isdigit((unsigned char)digits[0]) || *end || errno) {
+        return cli_fail(CLI_USAGE,
+                        "consume: option -o needs beginning, end, an offset, -N or @MS, not \"%s\"",
                         text);
     }
-    if (text[0] != '@') {
-        *ret_offset = number >= 0 ? number : RD_KAFKA_OFFSET_TAIL(-number);
-        return 0;
-    }
+    return CLI_OK;
+}
+
+/* The offset of a time, the end when no record is as young. ret: exit code. */
+static int offset_at(const struct consumer *consumer, int32_t partition, int64_t *ret_offset)
+{
+    long long time_ms = consumer->start.number;
     rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
     const char *topic = rd_kafka_topic_name(consumer->topic);
-    rd_kafka_topic_partition_list_add(list, topic, partition)->offset = number;
+    rd_kafka_topic_partition_list_add(list, topic, partition)->offset = time_ms;
     rd_kafka_resp_err_t error =
         rd_kafka_offsets_for_times(consumer->client, list, CLIENT_TIMEOUT_MS);
     error = error ? error : list->elems[0].err;
     *ret_offset = list->elems[0].offset >= 0 ? list->elems[0].offset : RD_KAFKA_OFFSET_END;
     rd_kafka_topic_partition_list_destroy(list);
-    return error ? cli_fail(CLI_FAILED, "cannot find the offset of time %lld: %s", number,
+    return error ? cli_fail(CLI_FAILED, "cannot find the offset of time %lld: %s", time_ms,
                             rd_kafka_err2str(error))
-                 : 0;
+                 : CLI_OK;
+}
+
+/* The offset kept inside of the log: the client would go on at the end from one that is no longer
+ * there, past all that is. ret: exit code. */
+static int offset_inside(const struct consumer *consumer, int32_t partition, int64_t *ret_offset)
+{
+    int64_t low = 0;
+    int64_t high = 0;
+    const char *topic = rd_kafka_topic_name(consumer->topic);
+    rd_kafka_resp_err_t error = rd_kafka_query_watermark_offsets(consumer->client, topic, partition,
+                                                                 &low, &high, CLIENT_TIMEOUT_MS);
+    if (error) {
+        return cli_fail(CLI_FAILED, "partition %d: %s", partition, rd_kafka_err2str(error));
+    }
+    int64_t number = consumer->start.number;
+    int64_t wanted = consumer->start.at == START_OFFSET ? number : high - MILL_MIN(number, high);
+    *ret_offset = MILL_MIN(MILL_MAX(wanted, low), high);
+    if (consumer->start.at == START_OFFSET && *ret_offset != wanted) {
+        fprintf(stderr, "millrace: partition %d has offsets %lld to %lld, not %lld: from %lld\n",
+                partition, (long long)low, (long long)high, (long long)wanted,
+                (long long)*ret_offset);
+    }
+    return CLI_OK;
+}
+
+/* Offset at which a partition starts. ret: exit code. */
+static int start_offset(const struct consumer *consumer, int32_t partition, int64_t *ret_offset)
+{
+    switch (consumer->start.at) {
+    case START_TIME:
+        return offset_at(consumer, partition, ret_offset);
+    case START_OFFSET:
+    case START_TAIL:
+        return offset_inside(consumer, partition, ret_offset);
+    case START_BEGINNING:
+    case START_END:
+        break;
+    }
+    *ret_offset =
+        consumer->start.at == START_BEGINNING ? RD_KAFKA_OFFSET_BEGINNING : RD_KAFKA_OFFSET_END;
+    return CLI_OK;
 }
 
 static int start_partition(struct consumer *consumer, int32_t partition)
@@ -128,11 +192,8 @@ static int start_partition(struct consumer *consumer, int32_t partition)
 /* Starts -p, or every partition there is. */
 static int start_all(struct consumer *consumer)
 {
-    int64_t wanted;
+    int64_t wanted = consumer->only;
     const char *name = rd_kafka_topic_name(consumer->topic);
-    if (cli_number(consumer->call, "-p", -1, 0, INT32_MAX, &wanted) < 0) {
-        return CLI_USAGE;
-    }
     const struct rd_kafka_metadata *metadata = client_metadata(consumer->client, name);
     if (!metadata) {
         return CLI_FAILED;
@@ -389,6 +450,10 @@ static bool is_wrong_use(const struct cli_call *call)
         cli_fail(CLI_USAGE, "consume: the group gives the partitions; leave out -p or --group");
         return true;
     }
+    if (cli_value(call, "-J", NULL) && cli_value(call, "-f", NULL)) {
+        cli_fail(CLI_USAGE, "consume: give -J or -f, not both");
+        return true;
+    }
     if (group && strcmp(from, "beginning") != 0 && strcmp(from, "end") != 0) {
         cli_fail(CLI_USAGE,
                  "consume: a group begins where it committed; move it with millrace group reset "
@@ -417,7 +482,9 @@ int cli_consume(const struct cli_call *call)
     if (format_parse(cli_value(call, "-f", "%s\\n"), &consumer->format, reason, sizeof(reason)) <
         0) {
         cli_fail(CLI_USAGE, "consume: option -f: %s; see: millrace help consume", reason);
-    } else if (cli_number(call, "-c", -1, 0, INT64_MAX, &consumer->count_max) == 0) {
+    } else if (cli_number(call, "-c", -1, 0, INT64_MAX, &consumer->count_max) == 0 &&
+               cli_number(call, "-p", -1, 0, INT32_MAX, &consumer->only) == 0 &&
+               start_parse(call, &consumer->start) == CLI_OK) {
         code = cli_value(call, "--group", NULL) ? consume_in_group(consumer, name)
                                                 : consume(consumer, name);
     }

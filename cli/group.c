@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* millrace group: consumer groups through the Kafka protocol, of any broker: list, describe with
  * lag, reset of committed offsets, deletion. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/client.h"
+#include "cli/outcome.h"
 #include "cli/table.h"
 #include "cli/wire.h"
 
@@ -274,7 +276,7 @@ int cli_group_describe(const struct cli_call *call)
     if (cli_wants_json(call, &json) < 0) {
         return CLI_USAGE;
     }
-    rd_kafka_t *client = client_open(call, RD_KAFKA_CONSUMER, NULL, &code);
+    rd_kafka_t *client = client_open(call, RD_KAFKA_CONSUMER, client_look_only, &code);
     if (!client) {
         return code;
     }
@@ -362,8 +364,10 @@ static int reset_parse(const char *text, struct reset *ret)
               : text[0] == '+' || text[0] == '-' ? RESET_SHIFT
                                                  : RESET_OFFSET;
     const char *digits = text[0] == '@' ? text + 1 : text;
+    errno = 0;
     ret->number = strtoll(digits, &end, 10);
-    if (end == digits || *end != '\0') {
+    /* A time below 0 has a meaning of its own in the protocol. */
+    if (end == digits || *end != '\0' || errno || (ret->to == RESET_TIME && ret->number < 0)) {
         return cli_fail(CLI_USAGE, "option --to cannot be \"%s\"", text);
     }
     return CLI_OK;
@@ -406,7 +410,8 @@ static int reset_partition(rd_kafka_t *client, const struct reset *reset,
     } else if (reset->to == RESET_OFFSET) {
         wanted = reset->number;
     } else if (reset->to == RESET_SHIFT) {
-        wanted = (before >= 0 ? before : low) + reset->number;
+        int64_t from = before >= 0 ? before : low;
+        wanted = reset->number > INT64_MAX - from ? INT64_MAX : from + reset->number;
     } else if (reset->to == RESET_TIME) {
         wanted = offset_at(client, partition, reset->number, high);
         if (wanted < 0) {
@@ -445,13 +450,9 @@ static int add_topic(rd_kafka_t *client, const char *topic, rd_kafka_topic_parti
 /* The partitions that a call means: what the group committed, or those of -t and -p. ret: NULL
  * after cli_fail. */
 static rd_kafka_topic_partition_list_t *reset_list(const struct cli_call *call, rd_kafka_t *client,
-                                                   const char *group)
+                                                   const char *group, int64_t partition)
 {
     const char *topic = cli_value(call, "-t", NULL);
-    int64_t partition;
-    if (cli_number(call, "-p", -1, 0, INT32_MAX, &partition) < 0) {
-        return NULL;
-    }
     rd_kafka_topic_partition_list_t *all = committed_of(client, group);
     if (all && topic && add_topic(client, topic, all) != CLI_OK) {
         rd_kafka_topic_partition_list_destroy(all);
@@ -519,17 +520,23 @@ int cli_group_reset(const struct cli_call *call)
     const char *group = call->operands[0];
     bool dry = cli_value(call, "--dry-run", NULL) != NULL;
     struct reset reset = {0};
+    int64_t partition;
     bool json;
     int code = reset_parse(cli_value(call, "--to", NULL), &reset);
-    if (code != CLI_OK || cli_wants_json(call, &json) < 0) {
+    if (code != CLI_OK || cli_wants_json(call, &json) < 0 ||
+        cli_number(call, "-p", -1, 0, INT32_MAX, &partition) < 0) {
         return CLI_USAGE;
     }
-    rd_kafka_t *client = client_open(call, RD_KAFKA_CONSUMER, NULL, &code);
+    if (call->operands_count > 1) {
+        return cli_fail(CLI_USAGE, "group reset: one group at a time, not also \"%s\"",
+                        call->operands[1]);
+    }
+    rd_kafka_t *client = client_open(call, RD_KAFKA_CONSUMER, client_look_only, &code);
     if (!client) {
         return code;
     }
     json_t *rows = json_array();
-    rd_kafka_topic_partition_list_t *list = reset_list(call, client, group);
+    rd_kafka_topic_partition_list_t *list = reset_list(call, client, group, partition);
     code = list ? CLI_OK : CLI_FAILED;
     for (int i = 0; list && i < list->cnt && code == CLI_OK; i++) {
         code = reset_partition(client, &reset, &list->elems[i], rows);
@@ -557,10 +564,14 @@ int cli_group_reset(const struct cli_call *call)
 int cli_group_delete(const struct cli_call *call)
 {
     rd_kafka_DeleteGroup_t *groups[CLI_OPERANDS_MAX];
+    struct outcomes outcomes;
     int code;
+    if (outcomes_begin(call, "deleted", &outcomes) < 0) {
+        return CLI_USAGE;
+    }
     rd_kafka_t *client = client_open(call, RD_KAFKA_PRODUCER, NULL, &code);
     if (!client) {
-        return code;
+        return outcomes_end(&outcomes, code);
     }
     for (uint32_t i = 0; i < call->operands_count; i++) {
         groups[i] = rd_kafka_DeleteGroup_new(call->operands[i]);
@@ -574,18 +585,14 @@ int cli_group_delete(const struct cli_call *call)
         const rd_kafka_group_result_t **results =
             rd_kafka_DeleteGroups_result_groups(rd_kafka_event_DeleteGroups_result(event), &count);
         for (size_t i = 0; i < count; i++) {
-            const char *name = rd_kafka_group_result_name(results[i]);
             const rd_kafka_error_t *error = rd_kafka_group_result_error(results[i]);
-            if (error) {
-                code = fail_error(name, error);
-            } else {
-                printf("deleted %s\n", name);
-            }
+            outcomes_add(&outcomes, rd_kafka_group_result_name(results[i]),
+                         rd_kafka_error_code(error), 0, rd_kafka_error_string(error));
         }
         rd_kafka_event_destroy(event);
     }
     rd_kafka_DeleteGroup_destroy_array(groups, call->operands_count);
     rd_kafka_queue_destroy(queue);
     rd_kafka_destroy(client);
-    return code;
+    return outcomes_end(&outcomes, code);
 }

@@ -246,7 +246,7 @@ static int run(const struct cli_call *call, struct producer *producer, int64_t t
     if (!client) {
         return code;
     }
-    code = client_reach(client, call, timeout_s * 1000);
+    code = client_reach(client, timeout_s * 1000);
     if (code == CLI_OK) {
         code = produce(client, cli_value(call, "-t", NULL), producer);
     }

@@ -2,32 +2,63 @@
 /* See settings.h; and millrace config. */
 #include "cli/settings.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli/table.h"
+#include "cli/wire.h"
+
+enum {
+    PAUSE_MS = 50, /* between two looks whether a broker has taken over what was altered */
+    TAKEN_TRIES = 40,
+};
 
 /* --- describe ------------------------------------------------------------------------------------
  */
 
-static const char *source_name(rd_kafka_ConfigSource_t source)
+const char *settings_title(const struct settings_of *of)
 {
-    switch (source) {
-    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_TOPIC_CONFIG:
+    return of->kind == SETTINGS_BROKER && !of->name[0] ? "default" : of->name;
+}
+
+const char *settings_source(int source)
+{
+    static const char *const names[] = {
+        [1] = "topic", [2] = "broker",  [3] = "cluster",
+        [4] = "file",  [5] = "default", [8] = "group",
+    };
+    bool known = source >= 0 && (size_t)source < MILL_COUNT_OF(names) && names[source];
+    return known ? names[source] : "unknown";
+}
+
+/* The source of what was altered. */
+static const char *own_source(const struct settings_of *of)
+{
+    switch (of->kind) {
+    case SETTINGS_TOPIC:
         return "topic";
-    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_BROKER_CONFIG:
-        return "broker";
-    case RD_KAFKA_CONFIG_SOURCE_DYNAMIC_DEFAULT_BROKER_CONFIG:
-        return "cluster";
-    case RD_KAFKA_CONFIG_SOURCE_STATIC_BROKER_CONFIG:
-        return "file";
-    case RD_KAFKA_CONFIG_SOURCE_DEFAULT_CONFIG:
-        return "default";
-    case RD_KAFKA_CONFIG_SOURCE_UNKNOWN_CONFIG:
-    case RD_KAFKA_CONFIG_SOURCE__CNT:
+    case SETTINGS_GROUP:
+        return "group";
+    case SETTINGS_BROKER:
         break;
     }
-    return "unknown";
+    return of->name[0] ? "broker" : "cluster";
+}
+
+/* librdkafka 2.0 knows topics and single brokers; its numbers of them are Kafka's. */
+static bool is_known_to_client(const struct settings_of *of)
+{
+    return of->kind == SETTINGS_TOPIC || (of->kind == SETTINGS_BROKER && of->name[0]);
+}
+
+/* ret: exit code. */
+static int fail_unknown_to_client(const struct settings_of *of)
+{
+    return cli_fail(CLI_FAILED, "%s: these settings can be asked for in plain TCP only",
+                    settings_title(of));
 }
 
 static json_t *synonyms_json(const rd_kafka_ConfigEntry_t *entry)
@@ -39,7 +70,7 @@ static json_t *synonyms_json(const rd_kafka_ConfigEntry_t *entry)
         json_array_append_new(
             list, json_pack("{s:s, s:s?, s:s}", "name", rd_kafka_ConfigEntry_name(synonyms[i]),
                             "value", rd_kafka_ConfigEntry_value(synonyms[i]), "source",
-                            source_name(rd_kafka_ConfigEntry_source(synonyms[i]))));
+                            settings_source((int)rd_kafka_ConfigEntry_source(synonyms[i]))));
     }
     return list;
 }
@@ -68,22 +99,31 @@ static json_t *entries_json(rd_kafka_event_t *event, const char *name)
                 list, json_pack("{s:s, s:s?, s:s, s:b, s:b, s:o}", "name",
                                 rd_kafka_ConfigEntry_name(entries[j]), "value",
                                 rd_kafka_ConfigEntry_value(entries[j]), "source",
-                                source_name(rd_kafka_ConfigEntry_source(entries[j])), "read_only",
-                                rd_kafka_ConfigEntry_is_read_only(entries[j]) == 1, "sensitive",
-                                rd_kafka_ConfigEntry_is_sensitive(entries[j]) == 1, "synonyms",
-                                synonyms_json(entries[j])));
+                                settings_source((int)rd_kafka_ConfigEntry_source(entries[j])),
+                                "read_only", rd_kafka_ConfigEntry_is_read_only(entries[j]) == 1,
+                                "sensitive", rd_kafka_ConfigEntry_is_sensitive(entries[j]) == 1,
+                                "synonyms", synonyms_json(entries[j])));
         }
     }
     return list;
 }
 
-json_t *settings_describe(rd_kafka_t *client, rd_kafka_ResourceType_t type, const char *name)
+json_t *settings_describe(const struct cli_call *call, rd_kafka_t *client,
+                          const struct settings_of *of)
 {
-    rd_kafka_ConfigResource_t *resource = rd_kafka_ConfigResource_new(type, name);
+    if (!is_known_to_client(of)) {
+        if (wire_may(call)) {
+            return wire_settings(client, of);
+        }
+        fail_unknown_to_client(of);
+        return NULL;
+    }
+    rd_kafka_ConfigResource_t *resource =
+        rd_kafka_ConfigResource_new((rd_kafka_ResourceType_t)of->kind, of->name);
     rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
     rd_kafka_DescribeConfigs(client, &resource, 1, NULL, queue);
     rd_kafka_event_t *event = client_await(queue);
-    json_t *list = event ? entries_json(event, name) : NULL;
+    json_t *list = event ? entries_json(event, of->name) : NULL;
     if (event) {
         rd_kafka_event_destroy(event);
     }
@@ -110,36 +150,29 @@ int settings_check_call(const struct cli_call *call)
     return CLI_OK;
 }
 
-/* What the resource is to have: its own settings as they are, then those of the call. AlterConfigs
- * takes the whole set, which every broker knows; two alterations at once may lose one. ret: exit
- * code. */
-static int fill(const struct cli_call *call, rd_kafka_t *client,
-                rd_kafka_ConfigResource_t *resource, const char *own)
+/* The whole set for AlterConfigs: settings as they are, then those of the call. ret: exit code. */
+static int fill(const struct cli_call *call, const json_t *settings,
+                rd_kafka_ConfigResource_t *resource, const struct settings_of *of)
 {
     char key[CLIENT_TEXT_BYTES];
     const char *text;
     size_t index;
     const json_t *entry;
-    const char *name = rd_kafka_ConfigResource_name(resource);
-    json_t *settings = settings_describe(client, rd_kafka_ConfigResource_type(resource), name);
-    if (!settings) {
-        return CLI_FAILED;
-    }
     json_t *wanted = json_object();
     int code = CLI_OK;
     json_array_foreach(settings, index, entry)
     {
         const char *setting = json_string_value(json_object_get(entry, "name"));
-        bool is_own = strcmp(json_string_value(json_object_get(entry, "source")), own) == 0;
+        const char *source = json_string_value(json_object_get(entry, "source"));
+        bool is_own = strcmp(source, own_source(of)) == 0;
         if (is_own && json_is_true(json_object_get(entry, "sensitive"))) {
             code = cli_fail(CLI_FAILED,
-                            "%s: %s is secret and set: it cannot be read, and would be lost", name,
-                            setting);
+                            "%s: %s is secret and set: it cannot be read, and would be lost",
+                            of->name, setting);
         } else if (is_own) {
             json_object_set(wanted, setting, json_object_get(entry, "value"));
         }
     }
-    json_decref(settings);
     for (uint32_t i = 0; (text = cli_value_at(call, "--config", i)); i++) {
         const char *equals = strchr(text, '=');
         snprintf(key, sizeof(key), "%.*s", (int)(equals - text), text);
@@ -174,6 +207,82 @@ static int result_code(rd_kafka_event_t *event, const char *name)
     return CLI_OK;
 }
 
+/* Where the client library must do it: two alterations at once may lose one. ret: exit code. */
+static int alter_whole(const struct cli_call *call, rd_kafka_t *client,
+                       const struct settings_of *of, const json_t *settings)
+{
+    if (!is_known_to_client(of)) {
+        return fail_unknown_to_client(of);
+    }
+    rd_kafka_ConfigResource_t *resource =
+        rd_kafka_ConfigResource_new((rd_kafka_ResourceType_t)of->kind, of->name);
+    int code = fill(call, settings, resource, of);
+    if (code == CLI_OK) {
+        rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
+        rd_kafka_AlterConfigs(client, &resource, 1, NULL, queue);
+        rd_kafka_event_t *event = client_await(queue);
+        code = event ? result_code(event, of->name) : CLI_FAILED;
+        if (event) {
+            rd_kafka_event_destroy(event);
+        }
+        rd_kafka_queue_destroy(queue);
+    }
+    rd_kafka_ConfigResource_destroy(resource);
+    return code;
+}
+
+/* The setting of that name. ret: NULL none. */
+static json_t *find(const json_t *settings, const char *name, size_t length)
+{
+    size_t index;
+    json_t *entry;
+    json_array_foreach((json_t *)(uintptr_t)settings, index, entry)
+    {
+        const char *one = json_string_value(json_object_get(entry, "name"));
+        if (strncmp(one, name, length) == 0 && !one[length]) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+/* A misspelt --default would change nothing and look like success. ret: exit code. */
+static int check_defaults(const struct cli_call *call, const struct settings_of *of,
+                          const json_t *settings)
+{
+    const char *text;
+    for (uint32_t i = 0; (text = cli_value_at(call, "--default", i)); i++) {
+        if (!find(settings, text, strlen(text))) {
+            return cli_fail(CLI_FAILED, "%s: there is no setting %s", settings_title(of), text);
+        }
+    }
+    return CLI_OK;
+}
+
+/* Whether what was altered can be read: a broker may answer before it has taken it over. */
+static bool is_taken(const struct cli_call *call, const struct settings_of *of,
+                     const json_t *settings)
+{
+    const char *text;
+    for (uint32_t i = 0; (text = cli_value_at(call, "--config", i)); i++) {
+        const char *equals = strchr(text, '=');
+        const json_t *entry = find(settings, text, (size_t)(equals - text));
+        const char *value = json_string_value(json_object_get(entry, "value"));
+        if (!entry || strcmp(json_string_value(json_object_get(entry, "source")), own_source(of)) ||
+            (value && strcmp(value, equals + 1) != 0)) {
+            return false;
+        }
+    }
+    for (uint32_t i = 0; (text = cli_value_at(call, "--default", i)); i++) {
+        const json_t *entry = find(settings, text, strlen(text));
+        if (entry &&
+            strcmp(json_string_value(json_object_get(entry, "source")), own_source(of)) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool is_named(const struct cli_call *call, const char *name)
 {
     const char *text;
@@ -192,41 +301,40 @@ static bool is_named(const struct cli_call *call, const char *name)
 }
 
 /* Rows of what the call named, as the broker tells it now. */
-static void add_rows(const struct cli_call *call, rd_kafka_t *client, rd_kafka_ResourceType_t type,
-                     const char *name, const char *column, json_t *rows)
+static void add_rows(const struct cli_call *call, rd_kafka_t *client, const struct settings_of *of,
+                     const char *column, json_t *rows)
 {
-    json_t *settings = settings_describe(client, type, name);
+    static const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+    json_t *settings = settings_describe(call, client, of);
+    for (int i = 0; settings && i < TAKEN_TRIES && !is_taken(call, of, settings); i++) {
+        nanosleep(&pause, NULL);
+        json_decref(settings);
+        settings = settings_describe(call, client, of);
+    }
     size_t index;
     json_t *entry;
     json_array_foreach(settings, index, entry)
     {
         if (is_named(call, json_string_value(json_object_get(entry, "name")))) {
-            json_object_set_new(entry, column, json_string(name));
+            json_object_set_new(entry, column, json_string(settings_title(of)));
             json_array_append(rows, entry);
         }
     }
     json_decref(settings);
 }
 
-int settings_alter(const struct cli_call *call, rd_kafka_t *client, rd_kafka_ResourceType_t type,
-                   const char *name, const char *column, json_t *rows)
+int settings_alter(const struct cli_call *call, rd_kafka_t *client, const struct settings_of *of,
+                   const char *column, json_t *rows)
 {
-    rd_kafka_ConfigResource_t *resource = rd_kafka_ConfigResource_new(type, name);
-    const char *own = type == RD_KAFKA_RESOURCE_TOPIC ? "topic" : "broker";
-    int code = fill(call, client, resource, own);
+    json_t *settings = settings_describe(call, client, of);
+    int code = settings ? check_defaults(call, of, settings) : CLI_FAILED;
     if (code == CLI_OK) {
-        rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
-        rd_kafka_AlterConfigs(client, &resource, 1, NULL, queue);
-        rd_kafka_event_t *event = client_await(queue);
-        code = event ? result_code(event, name) : CLI_FAILED;
-        if (event) {
-            rd_kafka_event_destroy(event);
-        }
-        rd_kafka_queue_destroy(queue);
+        code = wire_may(call) ? wire_settings_alter(call, client, of) : -EOPNOTSUPP;
+        code = code == -EOPNOTSUPP ? alter_whole(call, client, of, settings) : code;
     }
-    rd_kafka_ConfigResource_destroy(resource);
+    json_decref(settings);
     if (code == CLI_OK) {
-        add_rows(call, client, type, name, column, rows);
+        add_rows(call, client, of, column, rows);
     }
     return code;
 }
@@ -234,22 +342,56 @@ int settings_alter(const struct cli_call *call, rd_kafka_t *client, rd_kafka_Res
 /* --- millrace config -----------------------------------------------------------------------------
  */
 
-/* --broker ID or -t TOPIC. ret: exit code. */
-static int take_resource(const struct cli_call *call, rd_kafka_ResourceType_t *ret_type,
-                         const char **ret_name)
+/* -t TOPIC, --group GROUP or --broker ID. ret: exit code. */
+static int take_resource(const struct cli_call *call, struct settings_of *ret)
 {
     const char *topic = cli_value(call, "-t", NULL);
-    int64_t broker;
-    if ((topic != NULL) == (cli_value(call, "--broker", NULL) != NULL)) {
-        return cli_fail(CLI_USAGE, "%s: whose settings? give -t TOPIC or --broker ID",
+    const char *group = cli_value(call, "--group", NULL);
+    const char *broker = cli_value(call, "--broker", NULL);
+    int64_t number;
+    if ((topic != NULL) + (group != NULL) + (broker != NULL) != 1) {
+        return cli_fail(CLI_USAGE,
+                        "%s: whose settings? give -t TOPIC, --group GROUP or --broker ID",
                         call->command->name);
     }
-    if (cli_number(call, "--broker", 0, 0, INT32_MAX, &broker) < 0) {
-        return CLI_USAGE;
+    if (topic || group) {
+        *ret = topic ? (struct settings_of){SETTINGS_TOPIC, topic}
+                     : (struct settings_of){SETTINGS_GROUP, group};
+        return CLI_OK;
     }
-    *ret_type = topic ? RD_KAFKA_RESOURCE_TOPIC : RD_KAFKA_RESOURCE_BROKER;
-    *ret_name = topic ? topic : cli_value(call, "--broker", NULL);
-    return CLI_OK;
+    bool all = strcmp(broker, "default") == 0;
+    *ret = (struct settings_of){SETTINGS_BROKER, all ? "" : broker};
+    return all || cli_number(call, "--broker", 0, 0, INT32_MAX, &number) == 0 ? CLI_OK : CLI_USAGE;
+}
+
+/* The client would wait for a broker that there is not. ret: exit code. */
+static int check_broker(rd_kafka_t *client, const struct settings_of *of)
+{
+    if (of->kind != SETTINGS_BROKER || !of->name[0]) {
+        return CLI_OK;
+    }
+    const struct rd_kafka_metadata *metadata = client_metadata(client, NULL);
+    if (!metadata) {
+        return CLI_FAILED;
+    }
+    bool found = false;
+    for (int i = 0; i < metadata->broker_cnt; i++) {
+        found = found || metadata->brokers[i].id == atoi(of->name);
+    }
+    rd_kafka_metadata_destroy(metadata);
+    return found ? CLI_OK : cli_fail(CLI_FAILED, "there is no broker %s", of->name);
+}
+
+/* ret: NULL after cli_fail; ret_code tells the exit code. */
+static rd_kafka_t *open_for(const struct cli_call *call, const struct settings_of *of,
+                            int *ret_code)
+{
+    rd_kafka_t *client = client_open(call, RD_KAFKA_CONSUMER, client_look_only, ret_code);
+    if (client && (*ret_code = check_broker(client, of)) != CLI_OK) {
+        rd_kafka_destroy(client);
+        return NULL;
+    }
+    return client;
 }
 
 /* Whether a row is asked for: by its name, or because it is not the default. */
@@ -269,20 +411,17 @@ static bool is_wanted(const struct cli_call *call, const json_t *row)
 int cli_config_describe(const struct cli_call *call)
 {
     static const char *const columns[] = {"name", "value", "source", "read_only", NULL};
-    static const struct client_setting settings[] = {{"allow.auto.create.topics", "false"},
-                                                     {NULL, NULL}};
-    rd_kafka_ResourceType_t type;
-    const char *name;
+    struct settings_of of;
     bool json;
-    int code = take_resource(call, &type, &name);
+    int code = take_resource(call, &of);
     if (code != CLI_OK || cli_wants_json(call, &json) < 0) {
         return CLI_USAGE;
     }
-    rd_kafka_t *client = client_open(call, RD_KAFKA_CONSUMER, settings, &code);
+    rd_kafka_t *client = open_for(call, &of, &code);
     if (!client) {
         return code;
     }
-    json_t *all = settings_describe(client, type, name);
+    json_t *all = settings_describe(call, client, &of);
     rd_kafka_destroy(client);
     if (!all) {
         return CLI_FAILED;
@@ -297,14 +436,9 @@ int cli_config_describe(const struct cli_call *call)
         }
     }
     for (uint32_t i = 0; i < call->operands_count; i++) {
-        bool found = false;
-        json_array_foreach(rows, index, row)
-        {
-            found = found ||
-                    strcmp(json_string_value(json_object_get(row, "name")), call->operands[i]) == 0;
-        }
-        if (!found) {
-            code = cli_fail(CLI_FAILED, "%s: there is no setting %s", name, call->operands[i]);
+        if (!find(rows, call->operands[i], strlen(call->operands[i]))) {
+            code = cli_fail(CLI_FAILED, "%s: there is no setting %s", settings_title(&of),
+                            call->operands[i]);
         }
     }
     if (json) {
@@ -319,21 +453,22 @@ int cli_config_describe(const struct cli_call *call)
 
 int cli_config_alter(const struct cli_call *call)
 {
-    rd_kafka_ResourceType_t type;
-    const char *name;
+    struct settings_of of;
     bool json;
-    int code = take_resource(call, &type, &name);
+    int code = take_resource(call, &of);
     if (code != CLI_OK || settings_check_call(call) != CLI_OK || cli_wants_json(call, &json) < 0) {
         return CLI_USAGE;
     }
-    const char *column = type == RD_KAFKA_RESOURCE_TOPIC ? "topic" : "broker";
+    const char *column = of.kind == SETTINGS_TOPIC   ? "topic"
+                         : of.kind == SETTINGS_GROUP ? "group"
+                                                     : "broker";
     const char *const columns[] = {column, "name", "value", "source", NULL};
-    rd_kafka_t *client = client_open(call, RD_KAFKA_PRODUCER, NULL, &code);
+    rd_kafka_t *client = open_for(call, &of, &code);
     if (!client) {
         return code;
     }
     json_t *rows = json_array();
-    code = settings_alter(call, client, type, name, column, rows);
+    code = settings_alter(call, client, &of, column, rows);
     rd_kafka_destroy(client);
     if (json) {
         table_json(rows);

@@ -6,28 +6,18 @@
 #include <string.h>
 
 #include "cli/client.h"
+#include "cli/outcome.h"
 #include "cli/settings.h"
 #include "cli/table.h"
 
-/* Prints each topic's outcome. tolerated: an error that is no failure, 0 none. */
-static int print_results(const rd_kafka_topic_result_t **results, size_t count, const char *verb,
-                         rd_kafka_resp_err_t tolerated)
+static void add_results(struct outcomes *outcomes, const rd_kafka_topic_result_t **results,
+                        size_t count, rd_kafka_resp_err_t tolerated)
 {
-    int code = CLI_OK;
     for (size_t i = 0; i < count; i++) {
-        rd_kafka_resp_err_t error = rd_kafka_topic_result_error(results[i]);
-        const char *name = rd_kafka_topic_result_name(results[i]);
-        if (!error) {
-            printf("%s %s\n", verb, name);
-        } else if (tolerated && error == tolerated) {
-            printf("%s: %s\n", name, rd_kafka_err2str(error));
-        } else {
-            const char *text = rd_kafka_topic_result_error_string(results[i]);
-            code = cli_fail(CLI_FAILED, "%s: %s (%s)", name, text ? text : rd_kafka_err2str(error),
-                            rd_kafka_err2name(error));
-        }
+        outcomes_add(outcomes, rd_kafka_topic_result_name(results[i]),
+                     rd_kafka_topic_result_error(results[i]), tolerated,
+                     rd_kafka_topic_result_error_string(results[i]));
     }
-    return code;
 }
 
 /* Adds --config settings. ret: exit code. */
@@ -49,7 +39,7 @@ static int add_settings(const struct cli_call *call, rd_kafka_NewTopic_t *topic)
 }
 
 static int create(const struct cli_call *call, rd_kafka_t *client, rd_kafka_NewTopic_t **topics,
-                  uint32_t count)
+                  uint32_t count, struct outcomes *outcomes)
 {
     char reason[CLIENT_TEXT_BYTES];
     rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
@@ -67,8 +57,9 @@ static int create(const struct cli_call *call, rd_kafka_t *client, rd_kafka_NewT
             const rd_kafka_topic_result_t **results = rd_kafka_CreateTopics_result_topics(
                 rd_kafka_event_CreateTopics_result(event), &results_count);
             bool tolerant = cli_value(call, "--if-not-exists", NULL) != NULL;
-            code = print_results(results, results_count, "created",
-                                 tolerant ? RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS : 0);
+            add_results(outcomes, results, results_count,
+                        tolerant ? RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS : 0);
+            code = CLI_OK;
             rd_kafka_event_destroy(event);
         }
     }
@@ -80,18 +71,20 @@ static int create(const struct cli_call *call, rd_kafka_t *client, rd_kafka_NewT
 int cli_topic_create(const struct cli_call *call)
 {
     rd_kafka_NewTopic_t *topics[CLI_OPERANDS_MAX];
+    struct outcomes outcomes;
     char reason[CLIENT_TEXT_BYTES];
     int64_t partitions;
     int64_t replicas;
     uint32_t count = 0;
     int code;
     if (cli_number(call, "-p", -1, 1, 1000000, &partitions) < 0 ||
-        cli_number(call, "-r", -1, 1, INT16_MAX, &replicas) < 0) {
+        cli_number(call, "-r", -1, 1, INT16_MAX, &replicas) < 0 ||
+        outcomes_begin(call, "created", &outcomes) < 0) {
         return CLI_USAGE;
     }
     rd_kafka_t *client = client_open(call, RD_KAFKA_PRODUCER, NULL, &code);
     if (!client) {
-        return code;
+        return outcomes_end(&outcomes, code);
     }
     for (uint32_t i = 0; i < call->operands_count && code == CLI_OK; i++) {
         topics[count] = rd_kafka_NewTopic_new(call->operands[i], (int)partitions, (int)replicas,
@@ -102,15 +95,16 @@ int cli_topic_create(const struct cli_call *call)
             code = add_settings(call, topics[count++]);
         }
     }
-    code = code == CLI_OK ? create(call, client, topics, count) : code;
+    code = code == CLI_OK ? create(call, client, topics, count, &outcomes) : code;
     rd_kafka_NewTopic_destroy_array(topics, count);
     rd_kafka_destroy(client);
-    return code;
+    return outcomes_end(&outcomes, code);
 }
 
 int cli_topic_add_partitions(const struct cli_call *call)
 {
     rd_kafka_NewPartitions_t *topics[CLI_OPERANDS_MAX];
+    struct outcomes outcomes;
     char reason[CLIENT_TEXT_BYTES];
     int64_t partitions;
     uint32_t count = 0;
@@ -122,9 +116,12 @@ int cli_topic_add_partitions(const struct cli_call *call)
         return cli_fail(CLI_USAGE,
                         "option -p is missing: how many partitions there shall be in all");
     }
+    if (outcomes_begin(call, "added partitions to", &outcomes) < 0) {
+        return CLI_USAGE;
+    }
     rd_kafka_t *client = client_open(call, RD_KAFKA_PRODUCER, NULL, &code);
     if (!client) {
-        return code;
+        return outcomes_end(&outcomes, code);
     }
     for (uint32_t i = 0; i < call->operands_count && code == CLI_OK; i++) {
         topics[count] = rd_kafka_NewPartitions_new(call->operands[i], (size_t)partitions, reason,
@@ -140,28 +137,32 @@ int cli_topic_add_partitions(const struct cli_call *call)
     if (code == CLI_OK) {
         rd_kafka_CreatePartitions(client, topics, count, NULL, queue);
         event = client_await(queue);
-        code = CLI_FAILED;
+        code = event ? CLI_OK : CLI_FAILED;
     }
     if (event) {
         size_t results_count;
         const rd_kafka_topic_result_t **results = rd_kafka_CreatePartitions_result_topics(
             rd_kafka_event_CreatePartitions_result(event), &results_count);
-        code = print_results(results, results_count, "added partitions to", 0);
+        add_results(&outcomes, results, results_count, 0);
         rd_kafka_event_destroy(event);
     }
     rd_kafka_queue_destroy(queue);
     rd_kafka_NewPartitions_destroy_array(topics, count);
     rd_kafka_destroy(client);
-    return code;
+    return outcomes_end(&outcomes, code);
 }
 
 int cli_topic_delete(const struct cli_call *call)
 {
     rd_kafka_DeleteTopic_t *topics[CLI_OPERANDS_MAX];
+    struct outcomes outcomes;
     int code;
+    if (outcomes_begin(call, "deleted", &outcomes) < 0) {
+        return CLI_USAGE;
+    }
     rd_kafka_t *client = client_open(call, RD_KAFKA_PRODUCER, NULL, &code);
     if (!client) {
-        return code;
+        return outcomes_end(&outcomes, code);
     }
     for (uint32_t i = 0; i < call->operands_count; i++) {
         topics[i] = rd_kafka_DeleteTopic_new(call->operands[i]);
@@ -169,20 +170,20 @@ int cli_topic_delete(const struct cli_call *call)
     rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
     rd_kafka_DeleteTopics(client, topics, call->operands_count, NULL, queue);
     rd_kafka_event_t *event = client_await(queue);
-    code = CLI_FAILED;
+    code = event ? CLI_OK : CLI_FAILED;
     if (event) {
         size_t count;
         const rd_kafka_topic_result_t **results =
             rd_kafka_DeleteTopics_result_topics(rd_kafka_event_DeleteTopics_result(event), &count);
         bool tolerant = cli_value(call, "--if-exists", NULL) != NULL;
-        code = print_results(results, count, "deleted",
-                             tolerant ? RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART : 0);
+        add_results(&outcomes, results, count,
+                    tolerant ? RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART : 0);
         rd_kafka_event_destroy(event);
     }
     rd_kafka_DeleteTopic_destroy_array(topics, call->operands_count);
     rd_kafka_queue_destroy(queue);
     rd_kafka_destroy(client);
-    return code;
+    return outcomes_end(&outcomes, code);
 }
 
 int cli_topic_list(const struct cli_call *call)
@@ -243,10 +244,12 @@ static json_t *partition_json(rd_kafka_t *client, const char *topic,
         "state", partition->err ? rd_kafka_err2name(partition->err) : "ok");
 }
 
-/* ret: NULL after cli_fail. */
-static json_t *topic_json(rd_kafka_t *client, const char *name)
+/* ret: NULL after cli_fail; *ret_code is CLI_FAILED when a part is missing. */
+static json_t *topic_json(const struct cli_call *call, rd_kafka_t *client, const char *name,
+                          int *ret_code)
 {
     const struct rd_kafka_metadata *metadata = client_metadata(client, name);
+    *ret_code = CLI_FAILED;
     if (!metadata) {
         return NULL;
     }
@@ -263,19 +266,18 @@ static json_t *topic_json(rd_kafka_t *client, const char *name)
         json_array_append_new(partitions, partition_json(client, name, &topic->partitions[i]));
     }
     rd_kafka_metadata_destroy(metadata);
-    json_t *settings = settings_describe(client, RD_KAFKA_RESOURCE_TOPIC, name);
+    const struct settings_of of = {SETTINGS_TOPIC, name};
+    json_t *settings = settings_describe(call, client, &of);
+    *ret_code = settings ? CLI_OK : CLI_FAILED;
     return json_pack("{s:s, s:o, s:o}", "name", name, "partitions", partitions, "settings",
                      settings ? settings : json_array());
 }
 
 int cli_topic_describe(const struct cli_call *call)
 {
-    static const char *const partition_columns[] = {"partition", "leader", "start",
-                                                    "end",       "state",  NULL};
+    static const char *const partition_columns[] = {"partition", "leader", "replicas", "isr",
+                                                    "start",     "end",    "state",    NULL};
     static const char *const setting_columns[] = {"name", "value", "source", NULL};
-    /* To look at a topic must not create it. */
-    static const struct client_setting settings[] = {{"allow.auto.create.topics", "false"},
-                                                     {NULL, NULL}};
     json_t *all = json_array();
     bool json;
     int code;
@@ -283,10 +285,11 @@ int cli_topic_describe(const struct cli_call *call)
         json_decref(all);
         return CLI_USAGE;
     }
-    rd_kafka_t *client = client_open(call, RD_KAFKA_CONSUMER, settings, &code);
+    rd_kafka_t *client = client_open(call, RD_KAFKA_CONSUMER, client_look_only, &code);
     for (uint32_t i = 0; client && i < call->operands_count; i++) {
-        json_t *topic = topic_json(client, call->operands[i]);
-        code = topic ? code : CLI_FAILED;
+        int one;
+        json_t *topic = topic_json(call, client, call->operands[i], &one);
+        code = code == CLI_OK ? one : code;
         if (topic && !json) {
             printf("topic %s\n", call->operands[i]);
             table_print(json_object_get(topic, "partitions"), partition_columns);
@@ -323,13 +326,13 @@ int cli_topic_alter(const struct cli_call *call)
     }
     json_t *rows = json_array();
     for (uint32_t i = 0; i < call->operands_count; i++) {
-        int one =
-            settings_alter(call, client, RD_KAFKA_RESOURCE_TOPIC, call->operands[i], "topic", rows);
+        const struct settings_of of = {SETTINGS_TOPIC, call->operands[i]};
+        int one = settings_alter(call, client, &of, "topic", rows);
         code = one == CLI_OK ? code : one;
     }
     if (json) {
         table_json(rows);
-    } else {
+    } else if (json_array_size(rows) > 0) {
         table_print(rows, columns);
     }
     json_decref(rows);
@@ -417,7 +420,7 @@ int cli_topic_trim(const struct cli_call *call)
          cli_number(call, "--before", 0, 0, INT64_MAX, &offset) < 0)) {
         return CLI_USAGE;
     }
-    rd_kafka_t *client = client_open(call, RD_KAFKA_PRODUCER, NULL, &code);
+    rd_kafka_t *client = client_open(call, RD_KAFKA_CONSUMER, client_look_only, &code);
     if (!client) {
         return code;
     }

@@ -65,6 +65,7 @@ TABLE = (
     ("core-aborted-untold", "tests/clients/go_suites.py transactions"),
     ("core-aborted-untold", "tests/clients/franz_suite.py TestTxnEtl"),
     ("control-config-unset", "tests/clients/java.py"),
+    ("control-config-unset", "tests/clients/command_line.py"),
     ("group-nameless-unknown", "tests/clients/difference.py"),
     ("store-tombstone-at-once", "tests/clients/compact.py"),
     ("core-no-controller", "tests/clients/node.py"),

@@ -203,6 +203,52 @@ static void test_wrong_use_and_wrong_partition(void **state)
     assert_string_equal(output, "");
 }
 
+/* Wrong use is told without a broker, and at once. */
+static void test_wrong_use_needs_no_broker(void **state)
+{
+    static const char *const lines[] = {
+        "consume -t a -o middle",
+        "consume -t a -o @-1",
+        "consume -t a -o 99999999999999999999",
+        "consume -t a -p x",
+        "consume -t a -J -f %s",
+        "group reset g --to 1 -p x",
+        "group reset g --to @-1",
+        "group reset g --to 99999999999999999999",
+        "group reset g h --to 1",
+        "group delete g -o xml",
+        "topic create a -o xml",
+        "topic add-partitions a",
+        "topic trim a",
+        "config alter -t a",
+        "config alter -t a --config x",
+        "config describe -t a --group b",
+        "config describe --broker all",
+    };
+    char output[TEXT_BYTES];
+    MILL_UNUSED(state);
+    for (size_t i = 0; i < MILL_COUNT_OF(lines); i++) {
+        if (run_at("127.0.0.1:1", lines[i], "", output) != CLI_USAGE) {
+            fail_msg("%s", lines[i]);
+        }
+    }
+}
+
+/* Offsets that are not there: what is there is read. */
+static void test_consume_starts_inside_of_the_log(void **state)
+{
+    const struct rig *rig = *state;
+    char output[TEXT_BYTES];
+    rd_kafka_mock_topic_create(rig->cluster, "inside", 1, 1);
+    assert_int_equal(run(rig, "produce -t inside", "one\ntwo\n", output), 0);
+    assert_int_equal(run(rig, "consume -t inside -e -o -9223372036854775807", "", output), 0);
+    assert_string_equal(output, "one\ntwo\n");
+    assert_int_equal(run(rig, "consume -t inside -e -o 9223372036854775807", "", output), 0);
+    assert_string_equal(output, "");
+    assert_int_equal(run(rig, "consume -t inside -e -o -0", "", output), 0);
+    assert_string_equal(output, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +258,8 @@ int main(void)
         cmocka_unit_test(test_format_round_trip),
         cmocka_unit_test(test_headers_keys_and_nulls_of_every_record),
         cmocka_unit_test(test_wrong_use_and_wrong_partition),
+        cmocka_unit_test(test_wrong_use_needs_no_broker),
+        cmocka_unit_test(test_consume_starts_inside_of_the_log),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -115,6 +115,24 @@ static void test_table_every_command_is_found_and_runs(void **state)
     }
 }
 
+/* The second of two would be shown by help and never be found. */
+static void test_table_options_of_a_command_differ(void **state)
+{
+    (void)state;
+    uint32_t count;
+    const struct cli_command *commands = cli_commands(&count);
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t j = 0; j < commands[i].options_count; j++) {
+            for (uint32_t k = 0; k < j; k++) {
+                if (strcmp(commands[i].options[j].name, commands[i].options[k].name) == 0) {
+                    fail_msg("%s has two options %s", commands[i].name,
+                             commands[i].options[j].name);
+                }
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -122,6 +140,7 @@ int main(void)
         cmocka_unit_test(test_parse_values_and_operands),
         cmocka_unit_test(test_parse_last_value_wins_and_negative_values_pass),
         cmocka_unit_test(test_table_every_command_is_found_and_runs),
+        cmocka_unit_test(test_table_options_of_a_command_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
