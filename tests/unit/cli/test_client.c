@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "cli/command.h"
+#include "protocol/messages.h"
 
 enum {
     TEXT_BYTES = 800,
@@ -249,6 +250,19 @@ static void test_consume_starts_inside_of_the_log(void **state)
     assert_string_equal(output, "");
 }
 
+/* A coordinator that has just begun refuses: that is told, or asked again. */
+static void test_group_coordinator_that_refuses(void **state)
+{
+    const struct rig *rig = *state;
+    char output[TEXT_BYTES];
+    rd_kafka_mock_topic_create(rig->cluster, "refused", 1, 1);
+    rd_kafka_mock_push_request_errors(rig->cluster, MILL_API_KEY_OFFSET_FETCH, 1,
+                                      RD_KAFKA_RESP_ERR_NOT_COORDINATOR);
+    int code = run(rig, "group reset g --to end -t refused --dry-run", "", output);
+    assert_true(code == CLI_OK || code == CLI_FAILED);
+    assert_int_equal(run(rig, "group reset g --to end -t refused --dry-run", "", output), CLI_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +274,7 @@ int main(void)
         cmocka_unit_test(test_wrong_use_and_wrong_partition),
         cmocka_unit_test(test_wrong_use_needs_no_broker),
         cmocka_unit_test(test_consume_starts_inside_of_the_log),
+        cmocka_unit_test(test_group_coordinator_that_refuses),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
