@@ -60,7 +60,9 @@ log.segment.delete.delay.ms=100
         return self
 
     def format(self):
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = "-"
+        while cluster.startswith("-"):  # one in 64, which the tool would take for an option
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         with open(os.path.join(self.home, "kafka.log"), "ab") as log:
             subprocess.run(self.java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self.config),
                            stdout=log, stderr=log, check=True, timeout=START_S)
