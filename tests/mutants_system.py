@@ -71,6 +71,7 @@ TABLE = (
     ("core-no-controller", "tests/clients/node.py"),
     ("supervisor-ready-first", "tests/clients/fresh"),
     ("core-ask-control", "tests/faults/kill_control.py"),
+    ("core-coordinator-asked", "tests/faults/kill_control.py"),
     ("control-lose-config", "tests/faults/kill_both.py"),
     ("group-unstable-told", "tests/clients/transactions.py"),
     ("log-stable-is-watermark", "tests/clients/streams.py"),

@@ -170,7 +170,7 @@ void mill_admin_continue(struct mill_controller *controller, struct mill_admin_r
         mill_describe_log_dirs_continue(controller, request, now_ns);
         break;
     case MILL_API_KEY_FIND_COORDINATOR:
-        mill_find_coordinator_continue(request->groups, request, now_ns);
+        mill_find_coordinator_continue(request, now_ns);
         break;
     default:
         mill_create_topics_continue(controller, request, now_ns);

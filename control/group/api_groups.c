@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FindCoordinator, ListGroups, DescribeGroups, DeleteGroups. The first one that asks for a group or
- * a transactional id makes the internal topic and waits until it serves. */
+/* FindCoordinator, ListGroups, DescribeGroups, DeleteGroups. Cores answer FindCoordinator; the
+ * first one that asks for a group or a transactional id comes here, makes the internal topic and
+ * waits until it serves. */
 #include "control/group/groups.h"
 
 #include <stdio.h>
@@ -9,14 +10,8 @@
 
 #include "control/admin/words.h"
 #include "control/txn/txns.h"
-#include "ipc/nodes.h"
 #include "protocol/errors.h"
 #include "protocol/operations.h"
-
-enum {
-    KEY_GROUP = 0,
-    KEY_TRANSACTION = 1,
-};
 
 /* --- find --------------------------------------------------------------------------------------
  */
@@ -25,17 +20,17 @@ enum {
 static const struct mill_shards *shards_of(const struct mill_admin_request *request,
                                            int8_t key_type)
 {
-    return key_type == KEY_GROUP         ? &request->groups->shards
-           : key_type == KEY_TRANSACTION ? &request->txns->shards
-                                         : NULL;
+    return key_type == MILL_COORDINATOR_GROUP         ? &request->groups->shards
+           : key_type == MILL_COORDINATOR_TRANSACTION ? &request->txns->shards
+                                                      : NULL;
 }
 
 /* Makes the internal topic of a kind of key. Its name is free: looked up before. */
 static void topic_make(struct mill_groups *groups, struct mill_admin_request *request,
                        int8_t key_type)
 {
-    bool group = key_type == KEY_GROUP;
-    const char *name = group ? MILL_OFFSETS_TOPIC : MILL_TXN_TOPIC;
+    bool group = key_type == MILL_COORDINATOR_GROUP;
+    const char *name = mill_coordinator_topic(key_type);
     enum mill_key partitions = group ? MILL_KEY_OFFSETS_TOPIC_NUM_PARTITIONS
                                      : MILL_KEY_TRANSACTION_STATE_LOG_NUM_PARTITIONS;
     enum mill_key segment_bytes =
@@ -64,142 +59,54 @@ uint32_t mill_groups_shards(struct mill_groups *groups, struct mill_admin_reques
 {
     const struct mill_topic *topic = mill_shards_topic(&groups->shards);
     if (!topic) {
-        topic_make(groups, request, KEY_GROUP);
+        topic_make(groups, request, MILL_COORDINATOR_GROUP);
     }
     return topic ? topic->record->partitions_count : 0;
 }
 
-struct find_fill {
-    struct mill_groups *groups;
-    struct mill_admin_request *request;
-    const struct mill_wstr *keys;
-    int8_t key_type;
-    bool serves;
-};
-
-struct found {
-    int32_t node_id;
-    const char *host;
-    int32_t port;
-    int16_t error;
-    const char *message;
-};
-
-static struct found coordinator_of(const struct find_fill *fill, const struct mill_wstr *key)
-{
-    static const char unavailable[] = "The coordinator is not available.";
-    const struct mill_groups *groups = fill->groups;
-    const struct mill_config_listener *listeners = NULL;
-    uint32_t listeners_count = mill_config_listeners(groups->config, &listeners);
-    struct found none = {.node_id = -1,
-                         .host = "",
-                         .port = -1,
-                         .error = MILL_KERR_COORDINATOR_NOT_AVAILABLE,
-                         .message = unavailable};
-    const struct mill_shards *shards = shards_of(fill->request, fill->key_type);
-    if (!shards) {
-        none.error = MILL_KERR_INVALID_REQUEST;
-        none.message = "unknown type of key";
-        return none;
-    }
-    const struct mill_topic *topic = mill_shards_topic(shards);
-    const char *id = mill_admin_text(fill->request, key, NULL);
-    if (!topic || !fill->serves || !id || fill->request->head.listener >= listeners_count) {
-        return none;
-    }
-    const struct mill_config_listener *listener = &listeners[fill->request->head.listener];
-    int32_t shard = mill_shard_of(id, topic->record->partitions_count);
-    uint32_t core =
-        mill_owner_of(&topic->record->id, shard, mill_config_core_endpoints(groups->config));
-    return (struct found){.node_id = mill_node_virtual(groups->controller->node_id, core),
-                          .host = listener->advertised_host,
-                          .port = listener->advertised_port + (int32_t)core};
-}
-
-static void get_coordinator(const void *context, int32_t index, void *ret_element)
-{
-    const struct find_fill *fill = context;
-    struct mill_find_coordinator_response_coordinators *element = ret_element;
-    struct found found = coordinator_of(fill, &fill->keys[index]);
-    element->key = fill->keys[index];
-    element->node_id = found.node_id;
-    element->host = mill_wstr_of(found.host);
-    element->port = found.port;
-    element->error_code = found.error;
-    element->error_message = mill_wstr_of(found.message);
-}
-
-static int encode_find(struct mill_writer *to, int16_t version, const void *message)
-{
-    return mill_find_coordinator_response_encode(to, version, message);
-}
-
-static void find_answer(struct find_fill *fill, const struct mill_find_coordinator_request *in)
-{
-    struct mill_admin_request *request = fill->request;
-    struct mill_find_coordinator_response out;
-    mill_find_coordinator_response_defaults(&out);
-    struct found found = coordinator_of(fill, &in->key);
-    out.error_code = found.error;
-    out.error_message = mill_wstr_of(found.message);
-    out.node_id = found.node_id;
-    out.host = mill_wstr_of(found.host);
-    out.port = found.port;
-    int32_t count = MILL_MAX(in->coordinator_keys.count, 0);
-    struct mill_warray array = in->coordinator_keys;
-    struct mill_wstr *keys = mill_pool_take(&request->pool, (uint64_t)count * sizeof(*keys));
-    for (int32_t i = 0; keys && i < count; i++) {
-        (void)mill_warray_next_str(&array, request->header.flexible, &keys[i]);
-    }
-    if (!keys) {
-        mill_admin_close(request);
-        return;
-    }
-    fill->keys = keys;
-    out.coordinators =
-        (struct mill_warray){.count = count, .get = get_coordinator, .context = fill};
-    mill_admin_answer(request, encode_find, &out);
-}
-
-/* Answers once the internal topic serves, or at the deadline. */
-void mill_find_coordinator_continue(struct mill_groups *groups, struct mill_admin_request *request,
-                                    uint64_t now_ns)
+/* What is waited for: the kind of key, and what its coordinators keep. ret: false: malformed. */
+static bool asked(struct mill_admin_request *request, struct mill_cursor *at, int8_t *ret_key_type,
+                  const struct mill_shards **ret_shards)
 {
     struct mill_find_coordinator_request in;
+    if (mill_find_coordinator_request_decode(at, request->header.api_version, &in) < 0) {
+        return false;
+    }
+    *ret_key_type = in.key_type;
+    *ret_shards = shards_of(request, in.key_type);
+    return true;
+}
+
+/* Sends the core back to the map once the internal topic serves, or at the deadline. */
+void mill_find_coordinator_continue(struct mill_admin_request *request, uint64_t now_ns)
+{
     struct mill_request_header header;
+    const struct mill_shards *shards;
+    int8_t key_type;
     struct mill_cursor at =
         mill_cursor_over(&request->frame_buf, request->frame, request->head.size_bytes);
-    if (mill_request_header_decode(&at, &header) < 0 ||
-        mill_find_coordinator_request_decode(&at, header.api_version, &in) < 0) {
+    if (mill_request_header_decode(&at, &header) < 0 || !asked(request, &at, &key_type, &shards)) {
         mill_admin_close(request);
         return;
     }
-    const struct mill_shards *shards = shards_of(request, in.key_type);
     const struct mill_topic *topic = shards ? mill_shards_topic(shards) : NULL;
-    struct find_fill fill = {
-        .groups = groups,
-        .request = request,
-        .key_type = in.key_type,
-        .serves = topic && topic->serving_count > 0 &&
-                  topic->serving_count + topic->failed_count == topic->record->partitions_count,
-    };
-    if (fill.serves || !shards || now_ns >= request->wait_until_ns) {
-        find_answer(&fill, &in);
-    }
+    bool serves = topic && topic->serving_count > 0 &&
+                  topic->serving_count + topic->failed_count == topic->record->partitions_count;
+    request->ready = serves || !shards || now_ns >= request->wait_until_ns;
 }
 
 void mill_find_coordinator(struct mill_groups *groups, struct mill_admin_request *request,
                            struct mill_cursor *at)
 {
-    struct mill_find_coordinator_request in;
-    if (mill_find_coordinator_request_decode(at, request->header.api_version, &in) < 0 ||
-        in.coordinator_keys.count > MILL_ADMIN_ELEMENTS_MAX) {
+    const struct mill_shards *shards;
+    int8_t key_type;
+    if (!asked(request, at, &key_type, &shards)) {
         mill_admin_close(request);
         return;
     }
-    const struct mill_shards *shards = shards_of(request, in.key_type);
+    request->outcome = MILL_OUTCOME_AGAIN;
     if (shards && !mill_shards_topic(shards)) {
-        topic_make(groups, request, in.key_type);
+        topic_make(groups, request, key_type);
     }
 }
 

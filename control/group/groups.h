@@ -26,8 +26,6 @@ enum {
     MILL_GROUP_TOPIC_PARTITIONS_MAX = MILL_CONTROL_TOPIC_PARTITIONS_MAX,
 };
 
-#define MILL_OFFSETS_TOPIC "__consumer_offsets"
-
 /* A committed offset. */
 struct mill_group_offset {
     struct mill_group_offset *next_hash;
@@ -106,9 +104,8 @@ void mill_groups_txn_ended(struct mill_groups *groups, const char *topic, int32_
                            int64_t producer_id, bool commit);
 /* Partitions of __consumer_offsets; makes it when there is none. ret: 0 not yet. */
 uint32_t mill_groups_shards(struct mill_groups *groups, struct mill_admin_request *request);
-/* FindCoordinator waits for its internal topic to be made. */
-void mill_find_coordinator_continue(struct mill_groups *groups, struct mill_admin_request *request,
-                                    uint64_t now_ns);
+/* FindCoordinator waits until the internal topic that it made serves. */
+void mill_find_coordinator_continue(struct mill_admin_request *request, uint64_t now_ns);
 
 /* --- for the files of this folder ------------------------------------------------------------ */
 

@@ -12,38 +12,6 @@ enum {
     LOADS_AT_ONCE = 16,
 };
 
-/* --- where an id belongs -----------------------------------------------------------------------
- */
-
-/* Java's hash of a String, over UTF-16 units. */
-static int32_t java_hash(const char *text)
-{
-    uint32_t hash = 0;
-    for (const uint8_t *at = (const uint8_t *)text; *at;) {
-        uint32_t code = *at;
-        uint32_t more = code < 0x80 ? 0 : code < 0xe0 ? 1 : code < 0xf0 ? 2 : 3;
-        code &= more == 0 ? 0x7fu : 0x3fu >> more;
-        at++;
-        for (; more > 0 && (*at & 0xc0) == 0x80; more--) {
-            code = (code << 6) | (*at++ & 0x3fu);
-        }
-        if (code >= 0x10000) {
-            code -= 0x10000;
-            hash = hash * 31 + (0xd800 + (code >> 10));
-            code = 0xdc00 + (code & 0x3ff);
-        }
-        hash = hash * 31 + code;
-    }
-    return (int32_t)hash;
-}
-
-int32_t mill_shard_of(const char *id, uint32_t count)
-{
-    int32_t hash = java_hash(id);
-    uint32_t positive = hash == INT32_MIN ? 0 : (uint32_t)(hash < 0 ? -hash : hash);
-    return count > 0 ? (int32_t)(positive % count) : 0;
-}
-
 struct mill_topic *mill_shards_topic(const struct mill_shards *shards)
 {
     return mill_topics_by_name(shards->topics, shards->topic_name,

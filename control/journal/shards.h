@@ -16,6 +16,7 @@
 #include "control/controller/topics.h"
 #include "control/journal/journal.h"
 #include "control/pool.h"
+#include "ipc/coordinators.h"
 
 enum {
     MILL_SHARDS_POOL_BYTES = 64 << 20, /* of one record, read or written */
@@ -73,8 +74,6 @@ void mill_shards_drop(struct mill_shards *shards);
 /* Follows the topic and loads. ret: true while there is more to load. */
 bool mill_shards_step(struct mill_shards *shards);
 
-/* The shard of an id: Java's hash of it, as Kafka places it. */
-int32_t mill_shard_of(const char *id, uint32_t count);
 /* Whether the shard of this id serves now. ret: enum mill_kerr. */
 int16_t mill_shards_locate(const struct mill_shards *shards, const char *id);
 /* The topic, NULL while there is none. */

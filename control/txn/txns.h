@@ -14,8 +14,6 @@
 #include "control/txn/txn.h"
 #include "ipc/counters.h"
 
-#define MILL_TXN_TOPIC "__transaction_state"
-
 enum {
     MILL_TXN_BYTES_MAX = 256 << 20, /* memory of ids and their partitions */
 };

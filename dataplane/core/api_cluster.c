@@ -305,6 +305,9 @@ static void begin(struct mill_core *core, struct mill_request *request)
     case MILL_API_KEY_API_VERSIONS:
         mill_api_versions_begin(core, request);
         break;
+    case MILL_API_KEY_FIND_COORDINATOR:
+        mill_coordinator_begin(core, request);
+        break;
     case MILL_API_KEY_INIT_PRODUCER_ID:
         mill_producer_id_begin(core, request);
         break;

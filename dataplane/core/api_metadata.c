@@ -66,6 +66,24 @@ struct mill_node_view mill_node_at(const struct mill_broker_view *view, int32_t 
     return (struct mill_node_view){.id = -1};
 }
 
+bool mill_node_find(const struct mill_broker_view *view, int32_t node_id,
+                    const struct mill_uuid *topic_id, int32_t partition,
+                    struct mill_node_view *ret_node)
+{
+    for (uint32_t i = 0; view->cluster && i < view->cluster->brokers_count; i++) {
+        const struct mill_map_broker *broker = &view->cluster->brokers[i];
+        const struct mill_map_endpoint *endpoint = endpoint_find(broker, view->listener);
+        if (broker->node_id == node_id && endpoint) {
+            uint32_t core = mill_owner_of(topic_id, partition, cores_of(broker));
+            *ret_node = (struct mill_node_view){.id = mill_node_virtual(node_id, core),
+                                                .host = endpoint->host,
+                                                .port = endpoint->port + (int32_t)core};
+            return true;
+        }
+    }
+    return false;
+}
+
 int32_t mill_node_of(const struct mill_broker_view *view, int32_t node_id,
                      const struct mill_uuid *topic_id, int32_t partition)
 {

@@ -577,6 +577,7 @@ void mill_cluster_begin(struct mill_core *core, struct mill_request *request);
 /* The administration that a single broker answers from the map. ret: false for any other API. */
 bool mill_core_admin_begin(struct mill_core *core, struct mill_request *request);
 void mill_api_versions_begin(struct mill_core *core, struct mill_request *request);
+void mill_coordinator_begin(struct mill_core *core, struct mill_request *request);
 void mill_producer_id_begin(struct mill_core *core, struct mill_request *request);
 
 /* The cluster as a client of one listener sees it: brokers that have that listener, each as many
@@ -596,6 +597,11 @@ struct mill_node_view mill_node_at(const struct mill_broker_view *view, int32_t 
 /* Id of the node that a client asks for a partition of this broker: its own, or its core's. */
 int32_t mill_node_of(const struct mill_broker_view *view, int32_t node_id,
                      const struct mill_uuid *topic_id, int32_t partition);
+
+/* The node itself. ret: false: none with that id has this listener. */
+bool mill_node_find(const struct mill_broker_view *view, int32_t node_id,
+                    const struct mill_uuid *topic_id, int32_t partition,
+                    struct mill_node_view *ret_node);
 
 /* Finds a partition that this node leads, of a topic given by its name, or by its id where a
  * request has no names. ret: MILL_KERR_NONE and the op's owner, topic id filled. */

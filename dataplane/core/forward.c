@@ -132,7 +132,6 @@ struct expired_fill {
         struct mill_describe_configs_request configs;
         struct mill_alter_configs_request alter;
         struct mill_incremental_alter_configs_request incremental;
-        struct mill_find_coordinator_request find;
         struct mill_create_partitions_request grow;
     };
     struct mill_warray items;
@@ -232,20 +231,6 @@ static void get_grow(const void *context, int32_t index, void *ret_element)
     MILL_ASSERT(more);
     element->name = item.name;
     element->error_code = MILL_KERR_REQUEST_TIMED_OUT;
-    element->error_message = mill_wstr_of(timeout_text);
-}
-
-static void get_coordinator(const void *context, int32_t index, void *ret_element)
-{
-    MILL_UNUSED(index);
-    struct expired_fill *fill = (void *)(uintptr_t)context;
-    struct mill_find_coordinator_response_coordinators *element = ret_element;
-    bool more = mill_warray_next_str(&fill->items, fill->request->header.flexible, &element->key);
-    MILL_ASSERT(more);
-    element->node_id = -1;
-    element->host = mill_wstr_of("");
-    element->port = -1;
-    element->error_code = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
     element->error_message = mill_wstr_of(timeout_text);
 }
 
@@ -404,29 +389,6 @@ static int describe_topics_fill(struct mill_writer *to, const struct mill_reques
     return mill_describe_topic_partitions_response_encode(to, version, &answer);
 }
 
-static int coordinator_fill(struct mill_writer *to, const struct mill_request *request,
-                            void *context)
-{
-    struct expired_fill *fill = context;
-    int16_t version = request->header.api_version;
-    struct mill_cursor at = request->body;
-    struct mill_find_coordinator_response answer;
-    mill_find_coordinator_response_defaults(&answer);
-    int r = mill_find_coordinator_request_decode(&at, version, &fill->find);
-    if (r < 0) {
-        return r;
-    }
-    fill->items = fill->find.coordinator_keys;
-    answer.error_code = MILL_KERR_COORDINATOR_NOT_AVAILABLE;
-    answer.error_message = mill_wstr_of(timeout_text);
-    answer.node_id = -1;
-    answer.host = mill_wstr_of("");
-    answer.port = -1;
-    answer.coordinators = (struct mill_warray){
-        .count = MILL_MAX(fill->items.count, 0), .get = get_coordinator, .context = fill};
-    return mill_find_coordinator_response_encode(to, version, &answer);
-}
-
 void mill_forward_expired(struct mill_core *core, struct mill_request *request)
 {
     struct expired_fill fill = {.request = request};
@@ -469,7 +431,7 @@ void mill_forward_expired(struct mill_core *core, struct mill_request *request)
         mill_answer_send(core, request, describe_topics_fill, &fill);
         break;
     case MILL_API_KEY_FIND_COORDINATOR:
-        mill_answer_send(core, request, coordinator_fill, &fill);
+        mill_coordinator_begin(core, request); /* from the map, as far as it knows */
         break;
     default:
         if (!mill_forward_expired_txn(core, request) &&

@@ -34,6 +34,11 @@ def longest_of(clients, timeout):
     return longest
 
 
+def first_client(broker, listener, topic):
+    """One new client before any is measured: the first one with a group has its internal topic made."""
+    longest_of([client(broker, listener, NEWCOMER, topic, "0.01")], 60)
+
+
 def measure(broker, topic, calm_topic, listeners, seconds, disturb):
     """Makes the topic, a partition for each listener, and loads it for as long as disturb(seconds) takes; new
     clients use calm_topic. Returns what was seen, in seconds."""

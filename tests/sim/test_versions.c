@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Goal: the newest versions of what a core answers mean what they mean in Kafka: topics named by
- * ids, whom to ask instead, special offsets, the cluster that a client expects. Method: the data
- * plane on virtual time (world.h), requests made and answers read by the generated codec.
+ * ids, whom to ask instead, special offsets, the cluster that a client expects; and coordinators
+ * are named without control. Method: the data plane on virtual time (world.h), requests made and
+ * answers read by the generated codec.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/crc32c.h"
 #include "dataplane/core/core_types.h"
+#include "ipc/coordinators.h"
 #include "protocol/batch.h"
 #include "protocol/errors.h"
 #include "protocol/messages.h"
@@ -30,6 +32,7 @@ ENCODER(api_versions)
 ENCODER(init_producer_id)
 ENCODER(metadata)
 ENCODER(alter_partition_reassignments)
+ENCODER(find_coordinator)
 
 static struct mill_uuid topic_id(const struct world *world)
 {
@@ -543,6 +546,101 @@ static void test_another_cluster_is_told(void **state)
     world_close(&world);
 }
 
+/* --- FindCoordinator ---------------------------------------------------------------------------
+ */
+
+static const char *const ids[] = {"one", "two", ""};
+
+static void get_id(const void *context, int32_t index, void *element)
+{
+    *(struct mill_wstr *)element = mill_wstr_of(((const char *const *)context)[index]);
+}
+
+/* Asks for one id, or all from version 4 on. ret: the error of each, which must be the same; with
+ * none, this broker is named. */
+static int16_t coordinator(struct world *world, struct world_client *client, int16_t version,
+                           int8_t key_type)
+{
+    struct mill_find_coordinator_request in;
+    struct mill_find_coordinator_response out;
+    struct mill_find_coordinator_response_coordinators one = {0};
+    mill_find_coordinator_request_defaults(&in);
+    in.key = mill_wstr_of(ids[0]);
+    in.key_type = key_type;
+    in.coordinator_keys =
+        (struct mill_warray){.count = MILL_COUNT_OF(ids), .get = get_id, .context = ids};
+    struct mill_cursor at =
+        world_ask(client, MILL_API_KEY_FIND_COORDINATOR, version, find_coordinator_out, &in);
+    assert_int_equal(mill_find_coordinator_response_decode(&at, version, &out), 0);
+    assert_int_equal(at.left_bytes, 0);
+    if (version < 4) {
+        one = (struct mill_find_coordinator_response_coordinators){
+            .error_code = out.error_code, .node_id = out.node_id, .port = out.port};
+    }
+    for (uint32_t i = 0; version >= 4 && i < MILL_COUNT_OF(ids); i++) {
+        int16_t before = one.error_code;
+        assert_true(
+            mill_find_coordinator_response_coordinators_next(&out.coordinators, version, &one));
+        assert_true(mill_wstr_equal(&one.key, ids[i], (uint32_t)strlen(ids[i])));
+        assert_true(i == 0 || one.error_code == before);
+        assert_int_equal(one.error_message.length > 0, one.error_code != 0);
+    }
+    bool found = one.error_code == MILL_KERR_NONE;
+    assert_int_equal(one.node_id, found ? world->cores[0].core->node_id : -1);
+    assert_int_equal(one.port > 0, found);
+    return one.error_code;
+}
+
+/* What needs nothing of control waits for nobody. */
+static void test_coordinators_while_control_hangs(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    world_open(&world, 2, 19);
+    world_connect(&world, &client, 1);
+    assert_int_equal(coordinator(&world, &client, 4, MILL_COORDINATOR_GROUP), 0);
+    world.control_stopped = true;
+    for (int16_t version = 0; version <= 6; version++) {
+        uint64_t begun_ns = world.now.mono_ns;
+        assert_int_equal(coordinator(&world, &client, version, MILL_COORDINATOR_GROUP), 0);
+        if (version > 0) {
+            assert_int_equal(coordinator(&world, &client, version, 2), MILL_KERR_INVALID_REQUEST);
+            assert_int_equal(coordinator(&world, &client, version, -1), MILL_KERR_INVALID_REQUEST);
+        }
+        assert_true(world.now.mono_ns - begun_ns < 100 * MILL_NS_PER_MS);
+    }
+    world_disconnect(&client);
+    world_close(&world);
+}
+
+/* A topic that is not there only control can make: asked once, within its time. */
+static void test_coordinator_without_its_topic(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    world_open(&world, 1, 20);
+    world_connect(&world, &client, 0);
+    uint64_t limit_ns = world.cores[0].core->limits.control_timeout_ns;
+    world.control_stopped = true;
+    for (int8_t key_type = 0; key_type < 2; key_type++) {
+        uint64_t begun_ns = world.now.mono_ns;
+        assert_int_equal(coordinator(&world, &client, 4, key_type),
+                         MILL_KERR_COORDINATOR_NOT_AVAILABLE);
+        assert_true(world.now.mono_ns - begun_ns >= limit_ns);
+        assert_true(world.now.mono_ns - begun_ns < 2 * limit_ns);
+    }
+    world.control_stopped = false;
+    for (int8_t key_type = 0; key_type < 2; key_type++) {
+        const char *name = mill_coordinator_topic(key_type);
+        assert_int_equal(coordinator(&world, &client, 4, key_type), 0);
+        assert_non_null(mill_map_topic_by_name(world.map, name, (uint32_t)strlen(name)));
+    }
+    world_disconnect(&client);
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +653,8 @@ int main(void)
         cmocka_unit_test(test_metadata_id_decides),
         cmocka_unit_test(test_special_offsets),
         cmocka_unit_test(test_another_cluster_is_told),
+        cmocka_unit_test(test_coordinators_while_control_hangs),
+        cmocka_unit_test(test_coordinator_without_its_topic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
