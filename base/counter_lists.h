@@ -41,6 +41,7 @@
     X(timeouts, "connections dropped by the user timeout")                                         \
     X(misdirected, "packets handed to another core, before TCP or because it owns the connection") \
     X(handover_dropped, "packets for another core dropped because its ring was full")              \
+    X(old_peers_asked, "SYN segments to peers of a killed process, which its reset then reaches")  \
     X(flows_unshared, "connections that other cores cannot find because the flow map was full")
 
 /* One port. */

@@ -66,6 +66,7 @@ struct segments {
     int ipc_fd;
     int map_fd;
     int counters_fd;
+    int flows_fd;                      /* connections of each port and core; -1: no port */
     int ready_fd;                      /* eventfd a child may write when its state changed */
     int bells[1 + MILL_MAP_CORES_MAX]; /* control's, then the cores' */
     uint32_t bells_count;
@@ -75,6 +76,8 @@ struct segments {
     uint64_t counters_bytes;
 };
 
+/* None made yet. */
+struct segments segments_none(void);
 /* Files of run.dir, formatted afresh, and eventfds. */
 int segments_make(const struct mill_config *config, struct segments *segments,
                   struct mill_report *report) MILL_WARN_UNUSED;

@@ -295,9 +295,9 @@ static bool ours(const char *path)
 
 void rundir_clean(const struct mill_config *config)
 {
-    static const char *const names[] = {"ipc",   "map",           "counters",
-                                        "ready", "control.pid",   "millraced.pid",
-                                        "lock",  "supervisor.pid"};
+    static const char *const names[] = {"ipc",           "map",   "counters",
+                                        "flows",         "ready", "control.pid",
+                                        "millraced.pid", "lock",  "supervisor.pid"};
     char path[SUPERVISOR_PATH_BYTES];
     char name[DEVICE_NAME_BYTES];
     const struct mill_config_port *ports;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/kept_flow.h"
 
 /* A fresh file of this size: an old one is unlinked, so that a process that still maps it keeps its
  * own. ret: descriptor, -errno. */
@@ -57,6 +58,30 @@ static int bell_make(int *ret_fd, struct mill_report *report)
                        : 0;
 }
 
+struct segments segments_none(void)
+{
+    return (struct segments){
+        .ipc_fd = -1, .map_fd = -1, .counters_fd = -1, .flows_fd = -1, .ready_fd = -1};
+}
+
+/* Where stacks write their connections down: zeroed, and theirs to lay out. */
+static int flows_make(const struct mill_config *config, uint32_t cores, int *ret_fd,
+                      struct mill_report *report)
+{
+    const struct mill_config_port *ports = NULL;
+    uint64_t stacks = (uint64_t)cores * mill_config_ports(config, &ports);
+    uint64_t size_bytes = stacks * MILL_KEPT_FLOWS_MAX * sizeof(struct mill_kept_flow);
+    void *memory = NULL;
+    if (stacks == 0) {
+        return 0;
+    }
+    int r = make_one(config, "flows", size_bytes, 0600, ret_fd, &memory, report);
+    if (r == 0) {
+        munmap(memory, size_bytes);
+    }
+    return r;
+}
+
 int segments_make(const struct mill_config *config, struct segments *segments,
                   struct mill_report *report)
 {
@@ -64,7 +89,7 @@ int segments_make(const struct mill_config *config, struct segments *segments,
     uint32_t cores = mill_config_cores(config, &cpus);
     uint32_t scratch = (uint32_t)mill_config_int(config, MILL_KEY_CONTROL_FRAME_MAX_BYTES);
     void *memory = NULL;
-    *segments = (struct segments){.ipc_fd = -1, .map_fd = -1, .counters_fd = -1, .ready_fd = -1};
+    *segments = segments_none();
 
     segments->ipc_bytes = mill_ipc_bytes(cores, scratch);
     int r = make_one(config, "ipc", segments->ipc_bytes, 0600, &segments->ipc_fd, &memory, report);
@@ -92,7 +117,8 @@ int segments_make(const struct mill_config *config, struct segments *segments,
     mill_counters_format(memory, cores);
     segments->counters = memory;
 
-    r = bell_make(&segments->ready_fd, report);
+    r = flows_make(config, cores, &segments->flows_fd, report);
+    r = r < 0 ? r : bell_make(&segments->ready_fd, report);
     for (uint32_t i = 0; i < 1 + cores && r == 0; i++) {
         r = bell_make(&segments->bells[i], report);
         segments->bells_count += r == 0;
@@ -103,7 +129,7 @@ int segments_make(const struct mill_config *config, struct segments *segments,
 void segments_close(struct segments *segments)
 {
     const int fds[] = {segments->ipc_fd, segments->map_fd, segments->counters_fd,
-                       segments->ready_fd};
+                       segments->flows_fd, segments->ready_fd};
     if (segments->ipc) {
         munmap(segments->ipc, segments->ipc_bytes);
     }
@@ -118,7 +144,7 @@ void segments_close(struct segments *segments)
     for (uint32_t i = 0; i < segments->bells_count; i++) {
         close(segments->bells[i]);
     }
-    *segments = (struct segments){.ipc_fd = -1, .map_fd = -1, .counters_fd = -1, .ready_fd = -1};
+    *segments = segments_none();
 }
 
 void segments_variable(const struct segments *segments, char ret_text[FDS_TEXT_BYTES])
@@ -126,6 +152,10 @@ void segments_variable(const struct segments *segments, char ret_text[FDS_TEXT_B
     int used =
         snprintf(ret_text, FDS_TEXT_BYTES, "ipc=%d,map=%d,counters=%d,ready=%d", segments->ipc_fd,
                  segments->map_fd, segments->counters_fd, segments->ready_fd);
+    if (segments->flows_fd >= 0) {
+        used += snprintf(ret_text + used, FDS_TEXT_BYTES - (size_t)used, ",flows=%d",
+                         segments->flows_fd);
+    }
     for (uint32_t i = 0; i < segments->bells_count; i++) {
         size_t room = FDS_TEXT_BYTES - (size_t)used;
         used += i == 0
@@ -145,6 +175,9 @@ void segments_inherit(const struct segments *segments)
     inherit(segments->ipc_fd);
     inherit(segments->map_fd);
     inherit(segments->counters_fd);
+    if (segments->flows_fd >= 0) {
+        inherit(segments->flows_fd);
+    }
     inherit(segments->ready_fd);
     for (uint32_t i = 0; i < segments->bells_count; i++) {
         inherit(segments->bells[i]);

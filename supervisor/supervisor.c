@@ -397,7 +397,7 @@ int mill_supervisor_run(const struct mill_supervisor_options *options, struct mi
         .signals_fd = -1,
         .pages_lock = -1,
         .ready_fd = options->ready_fd,
-        .segments = {.ipc_fd = -1, .map_fd = -1, .counters_fd = -1, .ready_fd = -1},
+        .segments = segments_none(),
     };
     int r = prepare(&supervisor);
     if (r == 0) {

@@ -25,6 +25,7 @@ LIMIT_S = 600
 TABLE = (
     ("net-copy-byte", "tests/clients/zero_copy.py"),
     ("log-copy-twice", "tests/clients/zero_copy.py"),
+    ("net-old-peers-unasked", "tests/faults/silent_peers.py"),
     ("net-leak-loan", "tests/faults/slow_readers.py"),
     ("port-loan-leak", "tests/clients/suites_nic.py"),
     ("store-lose-takeup", "tests/faults/kill_data.py"),

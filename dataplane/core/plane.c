@@ -65,6 +65,7 @@ int mill_plane_attach(struct mill_plane *plane, const struct mill_config *config
 {
     const char *list = getenv(MILL_FDS_VARIABLE);
     const uint32_t *cpus = NULL;
+    const struct mill_config_port *ports = NULL;
     void *memory = NULL;
     *plane = (struct mill_plane){.config = config};
     plane->cores_count = mill_config_cores(config, &cpus);
@@ -76,6 +77,10 @@ int mill_plane_attach(struct mill_plane *plane, const struct mill_config *config
     if (r == 0) {
         plane->counters = memory;
         r = map_segment(list, "map", &plane->map_memory, &plane->map_bytes, report);
+    }
+    if (r == 0 && mill_config_ports(config, &ports) > 0) {
+        r = map_segment(list, "flows", &memory, &plane->flows_bytes, report);
+        plane->flows = r == 0 ? memory : NULL;
     }
     if (r < 0) {
         return r;

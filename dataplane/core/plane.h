@@ -35,6 +35,8 @@ struct mill_plane {
     uint64_t map_bytes;
     struct mill_counters *counters;
     uint64_t counters_bytes;
+    struct mill_kept_flow *flows; /* of each configured port on each core; NULL: no port */
+    uint64_t flows_bytes;
     struct mill_bell control_bell;
     /* made here */
     uint64_t incarnation;

@@ -186,6 +186,8 @@ void mill_plane_table(const struct mill_plane *plane)
              "listeners.refused"},
             {"half-open connections", net.half_open_max, 0, "syn_dropped"},
             {"connections in TIME-WAIT", net.time_wait_max, 0, "least recent forgotten"},
+            {"connections remembered for the next process", MILL_KEPT_FLOWS_MAX,
+             MILL_KEPT_FLOWS_MAX * sizeof(struct mill_kept_flow), "peers are not told"},
             {"neighbours", net.neighbours_max, 0, "least recent forgotten"},
             {"received bytes not yet taken", 1, net.rx_budget_bytes, "budget_dropped"},
             {"frames and flows between cores", plane->cores_count,

@@ -305,6 +305,19 @@ static int port_watch(struct mill_plane *plane, uint32_t port_index,
     return 0;
 }
 
+/* Where a stack writes its connections down; by the port's place in the configuration, which is the
+ * same in each life. ret: NULL: the segment has no room for it. */
+static struct mill_kept_flow *kept_flows(const struct mill_plane *plane, uint32_t port_index,
+                                         uint32_t core)
+{
+    const struct mill_config_port *ports = NULL;
+    uint64_t count = mill_config_ports(plane->config, &ports);
+    uint64_t place = core * count + (uint64_t)(plane->port_configs[port_index] - ports);
+    uint64_t first = place * MILL_KEPT_FLOWS_MAX;
+    uint64_t room = plane->flows_bytes / sizeof(struct mill_kept_flow);
+    return first + MILL_KEPT_FLOWS_MAX <= room ? plane->flows + first : NULL;
+}
+
 /* The stack of a port on one core. */
 static int core_net_open(struct mill_plane *plane, uint32_t port_index, uint32_t index,
                          struct mill_net_config *config, uint16_t listener,
@@ -317,6 +330,8 @@ static int core_net_open(struct mill_plane *plane, uint32_t port_index, uint32_t
                                        : mill_port_link(plane->ports[port_index], (uint16_t)index);
     struct mill_net **net = &core->nets[port_index];
     config->silent = index > 0;
+    config->kept = kept_flows(plane, port_index, index);
+    config->kept_max = MILL_KEPT_FLOWS_HALF;
     int r = mill_net_create(config, link, &core->loans, mill_arena_base(plane->arena),
                             &mill_core_events, core->thread.core, net, report);
     if (r < 0) {

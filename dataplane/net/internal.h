@@ -16,6 +16,9 @@ void mill_net_flow_remove(struct mill_net *net, struct mill_flow_table *table, u
 bool mill_net_misplaced(struct mill_net *net, struct mill_packet *packet,
                         const struct mill_flow_key *key);
 
+/* Whether a flow is in one of them. */
+bool mill_net_knows(const struct mill_net *net, const struct mill_flow_key *key);
+
 /* -- ethernet.c -- */
 /* Takes one received frame, always. */
 void mill_ethernet_input(struct mill_net *net, struct mill_buf *frame);
@@ -92,6 +95,14 @@ void mill_time_wait_enter(struct mill_net *net, const struct mill_tcp *tcp);
 bool mill_time_wait_segment(struct mill_net *net, uint32_t index,
                             const struct mill_segment *segment);
 void mill_time_wait_timer(struct mill_net *net);
+
+/* -- kept_flows.c -- */
+void mill_kept_init(struct mill_net *net);
+/* A connection is open, and over. */
+void mill_kept_begin(struct mill_net *net, const struct mill_tcp *tcp);
+void mill_kept_end(struct mill_net *net, const struct mill_tcp *tcp);
+/* Asks some of the peers of lives before. */
+void mill_kept_timer(struct mill_net *net);
 
 /* -- tcp_ack.c -- */
 /* Takes acknowledgement, window and SACK of an acceptable segment. payload_bytes: what it carried.

@@ -151,6 +151,9 @@ static void fired(void *context, struct mill_timer *timer)
     case MILL_TIMER_TIME_WAIT:
         mill_time_wait_timer(net);
         break;
+    case MILL_TIMER_KEPT:
+        mill_kept_timer(net);
+        break;
     }
 }
 
@@ -173,7 +176,7 @@ static uint32_t receive(struct mill_net *net)
 
 /* --- several cores of one address ------------------------------------------------------------ */
 
-static bool is_known(const struct mill_net *net, const struct mill_flow_key *key)
+bool mill_net_knows(const struct mill_net *net, const struct mill_flow_key *key)
 {
     return mill_flow_find(&net->flows, key) != MILL_FLOW_NONE ||
            mill_flow_find(&net->half_open_flows, key) != MILL_FLOW_NONE ||
@@ -184,7 +187,7 @@ void mill_net_flow_insert(struct mill_net *net, struct mill_flow_table *table,
                           const struct mill_flow_key *key, uint32_t index)
 {
     const struct mill_link_ops *ops = net->link->ops;
-    bool first = ops->flow_begun && !is_known(net, key);
+    bool first = ops->flow_begun && !mill_net_knows(net, key);
     mill_flow_insert(table, key, index);
     if (first) {
         ops->flow_begun(net->link->context, key);
@@ -196,7 +199,7 @@ void mill_net_flow_remove(struct mill_net *net, struct mill_flow_table *table, u
     const struct mill_link_ops *ops = net->link->ops;
     struct mill_flow_key key = table->keys[index];
     mill_flow_remove(table, index);
-    if (ops->flow_ended && !is_known(net, &key)) {
+    if (ops->flow_ended && !mill_net_knows(net, &key)) {
         ops->flow_ended(net->link->context, &key);
     }
 }
@@ -362,12 +365,14 @@ int mill_net_create(const struct mill_net_config *config, const struct mill_link
     net->icmp = bucket_of(ICMP_PER_SECOND);
     net->challenges = bucket_of(CHALLENGES_PER_SECOND);
     mill_wheel_init(&net->wheel, 0);
+    net->kept_timer.kind = MILL_TIMER_KEPT;
     if (mill_tcp_conn_init(net) < 0 || mill_half_open_init(net) < 0 ||
         mill_time_wait_init(net) < 0 || mill_arp_init(net) < 0 || mill_compact_init(net) < 0) {
         release_memory(net);
         return mill_fail(report, -ENOMEM, "no memory for %u connections; lower connections_max",
                          config->connections_max);
     }
+    mill_kept_init(net);
     *ret_net = net;
     return 0;
 }

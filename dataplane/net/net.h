@@ -10,6 +10,7 @@
 #define MILL_DATAPLANE_NET_H
 
 #include "base/counter_lists.h"
+#include "base/kept_flow.h"
 #include "dataplane/net/link.h"
 #include "dataplane/stream/stream.h"
 
@@ -21,7 +22,12 @@ struct mill_net_config {
     uint64_t random_seed;    /* timestamps' offsets, IP ids, table seed */
     uint16_t own_port_first; /* source ports of connections that it opens, both ends included; */
     uint16_t own_port_last;  /* default 32768 to 60999 */
-    bool silent;             /* does not announce the address: another core's instance does */
+    /* Two times kept_max places in memory that outlives the process, zeroed when it was made: there
+     * the connections are written down, and the peers of those that a killed process left are told
+     * of its end. NULL: none. */
+    struct mill_kept_flow *kept;
+    uint32_t kept_max;
+    bool silent; /* does not announce the address: another core's instance does */
 
     /* Limits; each has a counter for "full". */
     uint32_t connections_max;            /* default 16384 */

@@ -63,6 +63,7 @@ enum mill_timer_kind {
     MILL_TIMER_HALF_OPEN,
     MILL_TIMER_NEIGHBOUR,
     MILL_TIMER_TIME_WAIT, /* one for the whole table */
+    MILL_TIMER_KEPT,      /* one for the peers of lives before */
 };
 
 enum mill_tcp_state {
@@ -341,6 +342,12 @@ struct mill_net {
     uint32_t time_wait_oldest;
     uint32_t time_wait_newest;
     struct mill_timer time_wait_timer;
+
+    struct mill_kept_flow *kept_now; /* this life's connections, by index; NULL: not kept */
+    struct mill_kept_flow *kept_old; /* of lives before */
+    uint32_t kept_at;                /* next of them in this round */
+    uint32_t kept_round;
+    struct mill_timer kept_timer;
 
     struct mill_neighbour *neighbours;
     uint32_t *neighbour_slots; /* hash of the address to index + 1 */

@@ -129,6 +129,7 @@ void mill_tcp_finish(struct mill_net *net, struct mill_tcp *tcp, enum mill_strea
     mill_send_queue_clear(&tcp->queue, net->maker.loans);
     /* Out of the table at once, so that the same 4-tuple may come again. */
     mill_net_flow_remove(net, &net->flows, tcp->index);
+    mill_kept_end(net, tcp);
     if (connecting && tcp->active_open) {
         if (tcp->connect_error == 0) {
             tcp->connect_error = tcp->soft_error != 0 ? tcp->soft_error : -ETIMEDOUT;

@@ -72,6 +72,7 @@ void mill_tcp_established(struct mill_net *net, struct mill_tcp *tcp)
         tcp->rtt.rto_us = MILL_RTO_AFTER_SYN_US; /* RFC 6298, 5.7 */
     }
     net->counters.established++;
+    mill_kept_begin(net, tcp);
     mill_tcp_touch_idle(net, tcp);
     if (tcp->active_open) {
         mill_tcp_event(net, tcp, MILL_EVENT_CONNECTED);
