@@ -166,6 +166,8 @@ int16_t mill_controller_delete(struct mill_controller *controller, struct mill_t
 
 /* The error a client is told when the store failed; counted and told. */
 int16_t mill_controller_store_failure(struct mill_controller *controller, int rc);
+/* An id that nobody has. */
+void mill_controller_random_id(const struct mill_controller *controller, struct mill_uuid *ret_id);
 
 /* A core said something of a partition. ret: true when it changed something. */
 bool mill_controller_note(struct mill_controller *controller,
