@@ -109,6 +109,7 @@ TABLE = (
     ("core-waits-control", "tests/faults/kill_coordinator.py"),
     ("log-duplicates-kept", "tests/faults/freeze_data.py"),
     ("control-uncommitted", "tests/faults/memory.py oom"),
+    ("log-loaned-evicted", "tests/faults/lagging.py"),
     ("core-bad-frame-kept", "tests/faults/frames.py"),
     ("core-frame-memory", "tests/faults/frames.py"),
     ("config-range", "tests/faults/config.py"),

@@ -133,6 +133,9 @@ void mill_log_touch(struct mill_partition *partition)
 static bool evictable(const struct mill_log *log, uint32_t extent)
 {
     const struct log_extent *e = &log->extents[extent];
+#ifdef MILL_MUTANT_LOG_LOANED_EVICTED
+    return e->written_bytes == e->committed_bytes && e->posted_bytes == e->committed_bytes;
+#endif
     return e->written_bytes == e->committed_bytes && e->posted_bytes == e->committed_bytes &&
            mill_loan_free(log->config.loans, extent);
 }
