@@ -15,6 +15,9 @@ void mill_assert_fail(const char *file, int line, const char *text, long long le
 
 void mill_no_memory(const char *what)
 {
+#ifdef MILL_MUTANT_BASE_NO_MEMORY_ASSERTED
+    abort();
+#endif
     fprintf(stderr, "millrace: no memory for %s\n", what);
     exit(1);
 }

@@ -322,6 +322,9 @@ int mill_store_append(struct mill_store *store, struct store_partition *partitio
 {
     static const struct store_entries none;
     *ret_done = 0;
+#ifdef MILL_MUTANT_STORE_WRITTEN_KEPT
+    memcpy(malloc(size_bytes), bytes, size_bytes);
+#endif
 #ifndef MILL_MUTANT_STORE_AGE_LOST
     mill_store_first_timestamp(store, partition,
                                &partition->segments[partition->segments_count - 1]);
