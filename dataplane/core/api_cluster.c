@@ -26,34 +26,6 @@ enum {
     VERSIONS_CLUSTER = 5, /* a client says whom it expects (KIP-1242) */
 };
 
-/* Features of the cluster and their levels, as clients' tools show them (KIP-584). */
-static const struct {
-    const char *name;
-    int16_t level_min;
-    int16_t level_max;
-} features[] = {
-    {"group.version", 0, 1},       /* 1: the consumer protocol (KIP-848) */
-    {"transaction.version", 0, 2}, /* 1: flexible records; 2: an epoch for each (KIP-890) */
-};
-
-static void get_supported(const void *context, int32_t index, void *ret_element)
-{
-    struct mill_api_versions_response_supported_features *element = ret_element;
-    MILL_UNUSED(context);
-    element->name = mill_wstr_of(features[index].name);
-    element->min_version = features[index].level_min;
-    element->max_version = features[index].level_max;
-}
-
-static void get_finalized(const void *context, int32_t index, void *ret_element)
-{
-    struct mill_api_versions_response_finalized_features *element = ret_element;
-    MILL_UNUSED(context);
-    element->name = mill_wstr_of(features[index].name);
-    element->min_version_level = features[index].level_max;
-    element->max_version_level = features[index].level_max;
-}
-
 static int versions_fill(struct mill_writer *to, const struct mill_request *request, void *context)
 {
     MILL_UNUSED(context);
@@ -65,14 +37,8 @@ static int versions_fill(struct mill_writer *to, const struct mill_request *requ
     int32_t count = request->top_error == MILL_KERR_NONE ? (int32_t)mill_apis_count : unknown;
     answer.api_keys = (struct mill_warray){.count = count, .get = get_api, .context = &unknown};
     if (request->top_error == MILL_KERR_NONE) {
-        int32_t features_count = (int32_t)MILL_COUNT_OF(features);
         /* Older clients stumble over a lowest level of 0, which all of them have (KAFKA-17011). */
-        bool zero = request->header.api_version >= VERSIONS_LEVEL_ZERO;
-        answer.supported_features =
-            (struct mill_warray){.count = zero ? features_count : 0, .get = get_supported};
-        answer.finalized_features =
-            (struct mill_warray){.count = features_count, .get = get_finalized};
-        answer.finalized_features_epoch = 0;
+        mill_features_tell(request->header.api_version >= VERSIONS_LEVEL_ZERO, &answer);
     }
     /* A version that we do not know is answered in the oldest form (KIP-511). */
     return mill_api_versions_response_encode(to, unknown ? 0 : request->header.api_version,
@@ -316,6 +282,9 @@ static void begin(struct mill_core *core, struct mill_request *request)
         break;
     case MILL_API_KEY_DESCRIBE_CLUSTER:
         mill_cluster_begin(core, request);
+        break;
+    case MILL_API_KEY_UPDATE_FEATURES:
+        mill_update_features_begin(core, request);
         break;
     default:
         if (!mill_core_admin_begin(core, request)) {

@@ -578,6 +578,9 @@ void mill_cluster_begin(struct mill_core *core, struct mill_request *request);
 bool mill_core_admin_begin(struct mill_core *core, struct mill_request *request);
 void mill_api_versions_begin(struct mill_core *core, struct mill_request *request);
 void mill_coordinator_begin(struct mill_core *core, struct mill_request *request);
+/* What ApiVersions tells of features. level_zero: the client knows levels from 0 on. */
+void mill_features_tell(bool level_zero, struct mill_api_versions_response *answer);
+void mill_update_features_begin(struct mill_core *core, struct mill_request *request);
 void mill_producer_id_begin(struct mill_core *core, struct mill_request *request);
 
 /* The cluster as a client of one listener sees it: brokers that have that listener, each as many

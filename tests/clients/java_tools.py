@@ -354,6 +354,21 @@ def check_list_groups(tools, topic):
     assert re.search(rf"^{group} +Classic", shown, re.MULTILINE), shown
 
 
+def check_features(tools):
+    said = tools.run("FeatureCommand", "describe")
+    levels = dict(re.findall(r"Feature: (\S+)\s.*FinalizedVersionLevel: (\d+)", said))
+    assert levels == {"group.version": "1", "transaction.version": "2"}, said
+    for dry in ((), ("--dry-run",)):
+        said = tools.run("FeatureCommand", "upgrade", "--feature", "transaction.version=2", *dry)
+        assert "transaction.version" in said and "upgraded to 2" in said, said
+    for words in (("upgrade", "--feature", "transaction.version=3"), ("upgrade", "--feature", "metadata.version=30"),
+                  ("downgrade", "--feature", "transaction.version=1"), ("disable", "--feature", "group.version"),
+                  ("downgrade", "--unsafe", "--feature", "group.version=0")):
+        said = tools.run("FeatureCommand", *words, fails=True)
+        assert "Could not" in said, said
+    assert tools.run("FeatureCommand", "describe") == tools.run("FeatureCommand", "describe")
+
+
 def check_cluster(tools):
     shown = tools.run("ClusterTool", "cluster-id")
     assert re.search(r"Cluster ID: [A-Za-z0-9_-]{22}$", shown.strip()), shown
@@ -540,6 +555,8 @@ def checks_of(times):
                                 "one is found by find-hanging, and ended by abort", java_transactions.check),
         "GroupsCommand": ("list with the kind of each group", lambda tools: check_list_groups(tools, topic)),
         "ClusterTool": ("cluster-id", check_cluster),
+        "FeatureCommand": ("describe, upgrade to the level that holds, with and without a dry run; other levels are "
+                           "refused", check_features),
         "ReplicaVerificationTool": ("of one replica: nothing lags", lambda tools: check_replicas(tools, topic)),
     }
 
@@ -548,7 +565,7 @@ def leave_out(table):
     table.leave_out("ShareGroupCommand, StreamsGroupCommand and the share clients", "",
                     "share and streams groups are not served yet")
     table.leave_out("DelegationTokenCommand, AclCommand", "", "there is no security yet")
-    table.leave_out("MetadataQuorumCommand, FeatureCommand", "",
+    table.leave_out("MetadataQuorumCommand", "",
                     "there is no KRaft quorum whose state they could show")
     table.leave_out("ClientMetricsCommand, JmxTool, OAuthCompatibilityTool", "",
                     "telemetry of clients, JMX and OAuth are not offered")

@@ -29,6 +29,7 @@ ENCODER(produce)
 ENCODER(fetch)
 ENCODER(list_offsets)
 ENCODER(api_versions)
+ENCODER(update_features)
 ENCODER(init_producer_id)
 ENCODER(metadata)
 ENCODER(alter_partition_reassignments)
@@ -641,6 +642,92 @@ static void test_coordinator_without_its_topic(void **state)
     world_close(&world);
 }
 
+/* --- UpdateFeatures ----------------------------------------------------------------------------
+ */
+
+struct updated {
+    const char *feature;
+    int16_t level;
+    int8_t type;
+};
+
+static void get_update(const void *context, int32_t index, void *element)
+{
+    const struct updated *one = &((const struct updated *)context)[index];
+    struct mill_update_features_request_feature_updates *to = element;
+    to->feature = mill_wstr_of(one->feature);
+    to->max_version_level = one->level;
+    to->upgrade_type = one->type;
+    to->allow_downgrade = one->type > 1;
+}
+
+/* ret: the error; the answer has a message with it, and results where its version has them. */
+static int16_t update_features(struct world_client *client, int16_t version,
+                               const struct updated *updates, int32_t count)
+{
+    struct mill_update_features_request in;
+    struct mill_update_features_response out;
+    struct mill_update_features_response_results result;
+    int32_t results = 0;
+    mill_update_features_request_defaults(&in);
+    in.feature_updates =
+        (struct mill_warray){.count = count, .get = get_update, .context = updates};
+    struct mill_cursor at =
+        world_ask(client, MILL_API_KEY_UPDATE_FEATURES, version, update_features_out, &in);
+    assert_int_equal(mill_update_features_response_decode(&at, version, &out), 0);
+    assert_int_equal(at.left_bytes, 0);
+    assert_int_equal(out.error_message.length > 0, out.error_code != 0);
+    while (mill_update_features_response_results_next(&out.results, version, &result)) {
+        const char *name = updates[results++].feature;
+        assert_true(mill_wstr_equal(&result.feature, name, (uint32_t)strlen(name)));
+        assert_int_equal(result.error_code, 0);
+    }
+    assert_int_equal(results, version < 2 && out.error_code == 0 ? count : 0);
+    return out.error_code;
+}
+
+/* The level that holds is no change; no other one can be had. */
+static void test_features_keep_their_levels(void **state)
+{
+    MILL_UNUSED(state);
+    static const struct {
+        struct updated update;
+        bool done;
+    } table[] = {
+        {{"transaction.version", 2, 1}, true},  {{"transaction.version", 2, 2}, true},
+        {{"group.version", 1, 1}, true},        {{"transaction.version", 3, 1}, false},
+        {{"transaction.version", 1, 1}, false}, {{"transaction.version", 1, 2}, false},
+        {{"transaction.version", 0, 3}, false}, {{"group.version", 0, 2}, false},
+        {{"group.version", 1, 0}, false},       {{"group.version", 1, 4}, false},
+        {{"group.version", -1, 2}, false},      {{"share.version", 0, 1}, false},
+        {{"metadata.version", 30, 1}, false},   {{"", 1, 1}, false},
+    };
+    struct world world;
+    struct world_client client;
+    world_open(&world, 1, 19);
+    world_connect(&world, &client, 0);
+    for (int16_t version = 0; version <= 2; version++) {
+        for (size_t i = 0; i < MILL_COUNT_OF(table); i++) {
+            const struct updated *one = &table[i].update;
+            bool unknown_type = one->type < 1 || one->type > 3;
+            if (version == 0 && unknown_type) {
+                continue; /* it has none */
+            }
+            printf("%s %d %d\n", one->feature, one->level, one->type);
+            assert_int_equal(update_features(&client, version, one, 1),
+                             table[i].done ? 0 : MILL_KERR_INVALID_UPDATE_VERSION);
+        }
+        const struct updated both[] = {{"group.version", 1, 1}, {"transaction.version", 2, 1}};
+        const struct updated one_wrong[] = {{"group.version", 1, 1}, {"transaction.version", 1, 2}};
+        assert_int_equal(update_features(&client, version, both, 2), 0);
+        assert_int_equal(update_features(&client, version, one_wrong, 2),
+                         MILL_KERR_INVALID_UPDATE_VERSION);
+        assert_int_equal(update_features(&client, version, both, 0), 0);
+    }
+    world_disconnect(&client);
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -655,6 +742,7 @@ int main(void)
         cmocka_unit_test(test_another_cluster_is_told),
         cmocka_unit_test(test_coordinators_while_control_hangs),
         cmocka_unit_test(test_coordinator_without_its_topic),
+        cmocka_unit_test(test_features_keep_their_levels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1067,6 +1067,24 @@ static int list_config_resources(struct mill_writer *to, int16_t version)
     return mill_list_config_resources_request_encode(to, version, &message);
 }
 
+static void get_feature(const void *context, int32_t index, void *ret_element)
+{
+    struct mill_update_features_request_feature_updates *update = ret_element;
+    MILL_UNUSED(context);
+    MILL_UNUSED(index);
+    update->feature = mill_wstr_of("transaction.version");
+    update->max_version_level = 2;
+}
+
+static int update_features(struct mill_writer *to, int16_t version)
+{
+    struct mill_update_features_request message;
+    mill_update_features_request_defaults(&message);
+    message.feature_updates = one(get_feature);
+    message.validate_only = true;
+    return mill_update_features_request_encode(to, version, &message);
+}
+
 /* --- all of them ----------------------------------------------------------------------------- */
 
 static const struct sample {
@@ -1112,6 +1130,7 @@ static const struct sample {
     {47, offset_delete},
     {48, describe_client_quotas},
     {49, alter_client_quotas},
+    {57, update_features},
     {60, describe_cluster},
     {61, describe_producers},
     {65, describe_transactions},
