@@ -493,7 +493,8 @@ async function main() {
     } catch (error) {
       broken = true;
       const cause = error instanceof KafkaJSError && error.cause ? `\n${error.cause.stack}` : '';
-      said = `failed: ${(error.stack + cause).replace(/\n/g, '\n    ')}`;
+      const parts = error.groups || error.errors ? `\n${JSON.stringify(error.groups || error.errors)}` : '';
+      said = `failed: ${(error.stack + cause + parts).replace(/\n/g, '\n    ')}`;
     } finally {
       await own.disconnect();
     }
