@@ -196,7 +196,11 @@ const struct rd_kafka_metadata *client_metadata(rd_kafka_t *client, const char *
 
 rd_kafka_event_t *client_await(rd_kafka_queue_t *queue)
 {
-    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, 2 * CLIENT_TIMEOUT_MS);
+    return client_checked(rd_kafka_queue_poll(queue, 2 * CLIENT_TIMEOUT_MS));
+}
+
+rd_kafka_event_t *client_checked(rd_kafka_event_t *event)
+{
     if (!event) {
         cli_fail(CLI_FAILED, "no answer from the broker within %d s", 2 * CLIENT_TIMEOUT_MS / 1000);
         return NULL;

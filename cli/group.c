@@ -5,11 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cli/client.h"
 #include "cli/outcome.h"
 #include "cli/table.h"
 #include "cli/wire.h"
+
+enum {
+    PAUSE_MS = 200, /* before a coordinator that begins is asked again */
+    STARTING_TRIES = CLIENT_TIMEOUT_MS / PAUSE_MS,
+};
 
 static const char *const offset_columns[] = {"topic", "partition", "committed", "end",
                                              "lag",   "member",    "host",      NULL};
@@ -113,14 +119,38 @@ int cli_group_list(const struct cli_call *call)
 /* --- offsets -------------------------------------------------------------------------------------
  */
 
+static bool is_starting(rd_kafka_resp_err_t error)
+{
+    return error == RD_KAFKA_RESP_ERR_NOT_COORDINATOR ||
+           error == RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE ||
+           error == RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS;
+}
+
+/* Asks again while the group's coordinator begins, as it does when the first group is asked for.
+ * ret: NULL after cli_fail. */
+static rd_kafka_event_t *ask_committed(rd_kafka_t *client,
+                                       rd_kafka_ListConsumerGroupOffsets_t **ask,
+                                       rd_kafka_queue_t *queue)
+{
+    static const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+    for (int i = 0;; i++) {
+        rd_kafka_ListConsumerGroupOffsets(client, ask, 1, NULL, queue);
+        rd_kafka_event_t *event = rd_kafka_queue_poll(queue, 2 * CLIENT_TIMEOUT_MS);
+        if (!event || i == STARTING_TRIES || !is_starting(rd_kafka_event_error(event))) {
+            return client_checked(event);
+        }
+        rd_kafka_event_destroy(event);
+        nanosleep(&pause, NULL);
+    }
+}
+
 /* Committed offsets of a group, all of them. ret: NULL after cli_fail; the caller frees. */
 static rd_kafka_topic_partition_list_t *committed_of(rd_kafka_t *client, const char *group)
 {
     rd_kafka_ListConsumerGroupOffsets_t *ask = rd_kafka_ListConsumerGroupOffsets_new(group, NULL);
     rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
     rd_kafka_topic_partition_list_t *list = NULL;
-    rd_kafka_ListConsumerGroupOffsets(client, &ask, 1, NULL, queue);
-    rd_kafka_event_t *event = client_await(queue);
+    rd_kafka_event_t *event = ask_committed(client, &ask, queue);
     if (event) {
         size_t count;
         const rd_kafka_group_result_t **results = rd_kafka_ListConsumerGroupOffsets_result_groups(
