@@ -134,6 +134,22 @@ bool instance_is_running(const struct instance *instance)
     return is_locked(instance) && read_pid(instance, "supervisor.pid") == instance->supervisor;
 }
 
+/* Who may not look must not hear that nothing runs. ret: exit code. */
+static int check_access(const struct instance *instance)
+{
+    char path[CLI_PATH_BYTES];
+    snprintf(path, sizeof(path), "%s/lock", instance->dir);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES) {
+        return cli_fail(CLI_FAILED, "%s: %s; ask as the user who started the instance, or as root",
+                        path, strerror(errno));
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return CLI_OK;
+}
+
 int instance_find(const struct cli_call *call, struct instance *ret_instance)
 {
     const char *dir = cli_value(call, "--dir", NULL);
@@ -155,12 +171,13 @@ int instance_find(const struct cli_call *call, struct instance *ret_instance)
     if (!fits) {
         return cli_fail(CLI_USAGE, "the run directory's name is longer than %zu bytes", room - 1);
     }
-    if (is_locked(ret_instance)) {
+    int code = check_access(ret_instance);
+    if (code == CLI_OK && is_locked(ret_instance)) {
         ret_instance->supervisor = read_pid(ret_instance, "supervisor.pid");
         ret_instance->dataplane = read_pid(ret_instance, "millraced.pid");
         ret_instance->control = read_pid(ret_instance, "control.pid");
     }
-    return 0;
+    return code;
 }
 
 /* Maps a file of the run directory for reading. ret: NULL when it cannot be. */

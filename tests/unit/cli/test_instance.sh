@@ -51,6 +51,14 @@ want 0 '"state": "serving"' $m status --dir run -o json
 want 0 "dataplane: pid=" $m status $settings
 want 2 "needs table or json" $m status --dir run -o xml
 want 2 "not both" $m status --dir run -c bad.properties
+# Who may not look is not told that nothing runs.
+chmod 755 "$dir"
+chmod 700 run
+other=
+[ "$(id -u)" = 0 ] && other="setpriv --reuid 65534 --regid 65534 --clear-groups" || chmod 000 run
+want 1 "Permission denied; ask as" $other $m status --dir run
+want 1 "Permission denied; ask as" $other $m stop --dir run
+chmod 755 run
 want 1 "is in use by process $(cat run/supervisor.pid)" $m start $settings --detach
 want 0 "stopped the instance in" $m stop --dir run
 want 0 "nothing runs in" $m stop --dir run
