@@ -47,7 +47,7 @@ const struct rd_kafka_metadata *client_metadata(rd_kafka_t *client, const char *
 
 /* Waits for the answer of an admin call. ret: NULL after cli_fail; the caller destroys it. */
 rd_kafka_event_t *client_await(rd_kafka_queue_t *queue);
-/* Tells the error of an answer that the caller has waited for. ret: the same; NULL after cli_fail. */
+/* Tells the error of an answer that was waited for. ret: the same; NULL after cli_fail. */
 rd_kafka_event_t *client_checked(rd_kafka_event_t *event);
 
 /* Counts records and shows the rate once a second when standard error is a terminal. */
