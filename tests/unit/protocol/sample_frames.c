@@ -4,7 +4,8 @@
  * Contents are what a client would send about partition 0 of topic "frames"; a Produce carries a
  * valid batch of one record. tests/faults/frames.py cuts these frames. One function per API fills
  * the message; an API of the table without a function here ends the program with 1, so that a new
- * one cannot be forgotten. */
+ * one cannot be forgotten. It is longer than other files on purpose: a table by families of APIs,
+ * whose rows share the arrays of one element above them, and which is searched, not read. */
 #include <stdio.h>
 
 #include "base/crc32c.h"
