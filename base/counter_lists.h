@@ -159,7 +159,8 @@
     X(accepted, "connections accepted")                                                            \
     X(refused, "connections refused at a limit")                                                   \
     X(refused_connections, "of these, those above max.connections")                                \
-    X(refused_address, "of these, those above max.connections.per.ip or its overrides")
+    X(refused_address, "of these, those above max.connections.per.ip or its overrides")            \
+    X(refused_rate, "of these, those above max.connection.creation.rate")
 #define MILL_LISTENER_LEVELS(X)   X(connections, "connections open now")
 #define MILL_LISTENER_COUNTERS(X) MILL_LISTENER_TOTALS(X) MILL_LISTENER_LEVELS(X)
 

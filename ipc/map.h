@@ -21,7 +21,7 @@
 
 enum {
     MILL_MAP_MAGIC = 0x4d4c4d50, /* "MLMP" */
-    MILL_MAP_VERSION = 6,
+    MILL_MAP_VERSION = 7,
     MILL_TOPIC_NAME_MAX = 249,
     MILL_MAP_CORES_MAX = 64,
     MILL_MAP_REPLICAS_MAX = 16,
@@ -125,6 +125,8 @@ struct mill_broker_settings {
     int64_t clean_backoff_ms;
     int64_t clean_map_bytes;         /* of all cores */
     int64_t address_connections_max; /* of each address that is not named */
+    int64_t connections_per_second;  /* new ones, of all cores; INT32_MAX: no limit */
+    uint64_t connections_burst_ns;   /* what they give in this time may come at once */
     uint32_t overrides_count;
     uint32_t reserved;
     struct mill_map_override overrides[MILL_MAP_OVERRIDES_MAX];

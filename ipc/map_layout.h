@@ -53,7 +53,7 @@ static_assert(sizeof(struct map_header) == 256 + 128 * MILL_MAP_CORES_MAX, "shar
 static_assert(sizeof(struct mill_map_endpoint) == 328, "shared layout");
 static_assert(sizeof(struct mill_map_broker) == 16 + 328 * MILL_MAP_LISTENERS_MAX, "shared layout");
 static_assert(sizeof(struct mill_map_override) == 24, "shared layout");
-static_assert(sizeof(struct mill_map_cluster) == 104 + 24 * MILL_MAP_OVERRIDES_MAX,
+static_assert(sizeof(struct mill_map_cluster) == 120 + 24 * MILL_MAP_OVERRIDES_MAX,
               "shared layout");
 static_assert(sizeof(struct mill_map_quota) == 288, "shared layout");
 static_assert(sizeof(struct mill_map_quotas) == 32, "shared layout");

@@ -154,6 +154,8 @@ struct mill_quota_change {
 int mill_controller_load_quotas(struct mill_controller *controller,
                                 struct mill_report *report) MILL_WARN_UNUSED;
 int mill_controller_publish_quotas(struct mill_controller *controller);
+/* What an idle client may use at once, as time of its limit: all samples but one. */
+uint64_t mill_quota_burst_ns(const struct mill_config *config);
 /* Sets all of them in one commit; the cores follow in their next turn. ret: 0, or enum mill_kerr;
  * nothing is changed then. */
 int16_t mill_controller_set_quotas(struct mill_controller *controller,

@@ -47,16 +47,23 @@ int mill_controller_load_quotas(struct mill_controller *controller, struct mill_
 /* --- into the map ------------------------------------------------------------------------------
  */
 
+static uint64_t sample_ns_of(const struct mill_config *config)
+{
+    return (uint64_t)mill_config_int(config, MILL_KEY_QUOTA_WINDOW_SIZE_SECONDS) * MILL_NS_PER_S;
+}
+
+uint64_t mill_quota_burst_ns(const struct mill_config *config)
+{
+    uint64_t sample_ns = sample_ns_of(config);
+    uint64_t samples = (uint64_t)mill_config_int(config, MILL_KEY_QUOTA_WINDOW_NUM);
+    samples = MILL_MAX(samples - 1, 1ull);
+    return sample_ns < burst_max_ns / samples ? sample_ns * samples : burst_max_ns;
+}
+
 int mill_controller_publish_quotas(struct mill_controller *controller)
 {
-    uint64_t sample_ns =
-        (uint64_t)mill_config_int(controller->config, MILL_KEY_QUOTA_WINDOW_SIZE_SECONDS) *
-        MILL_NS_PER_S;
-    uint64_t samples = (uint64_t)mill_config_int(controller->config, MILL_KEY_QUOTA_WINDOW_NUM);
-    uint64_t burst_ns = burst_max_ns;
-    if (sample_ns < burst_max_ns / MILL_MAX(samples - 1, 1ull)) {
-        burst_ns = sample_ns * MILL_MAX(samples - 1, 1ull);
-    }
+    uint64_t sample_ns = sample_ns_of(controller->config);
+    uint64_t burst_ns = mill_quota_burst_ns(controller->config);
     struct mill_map_quotas *record = mill_quota_resolve(&controller->quotas, burst_ns, sample_ns);
     const struct mill_map_quotas *old = mill_map_quotas_read(controller->map);
     int rc = record ? 0 : -ENOMEM;

@@ -113,6 +113,8 @@ void mill_settings_broker(const struct mill_settings *settings, struct mill_brok
         .clean_bytes_per_second = bytes < (double)INT64_MAX ? (int64_t)bytes : INT64_MAX,
         .clean_backoff_ms = number(settings, NULL, MILL_KEY_LOG_CLEANER_BACKOFF_MS),
         .clean_map_bytes = number(settings, NULL, MILL_KEY_LOG_CLEANER_DEDUPE_BUFFER_SIZE),
+        .connections_per_second = number(settings, NULL, MILL_KEY_MAX_CONNECTION_CREATION_RATE),
+        .connections_burst_ns = mill_quota_burst_ns(settings->config),
         .address_connections_max = number(settings, NULL, MILL_KEY_MAX_CONNECTIONS_PER_IP),
     };
     overrides_resolve(overrides ? overrides : "", ret);

@@ -373,8 +373,35 @@ static int64_t address_max(const struct mill_broker_settings *settings,
     return settings->address_connections_max;
 }
 
+/* Notes one more new connection, when max.connection.creation.rate has one left: a line in time as
+ * for quotas (quota.h). Who is refused is not noted, so that trying again costs nobody anything. */
+static bool rate_take(struct mill_core *core)
+{
+    const struct mill_broker_settings *settings = &core->settings;
+    struct mill_quota_client *accepts = &core->quotas->accepts;
+    if (settings->connections_per_second >= INT32_MAX) {
+        return true;
+    }
+    uint64_t rate = (uint64_t)settings->connections_per_second;
+    if (rate == 0) {
+        return false;
+    }
+#ifndef MILL_MUTANT_CORE_ACCEPTS_UNBOUNDED
+    if (mill_quota_owed(accepts, 0, rate, core->now.mono_ns) > 0) {
+#ifdef MILL_MUTANT_CORE_REFUSALS_CHARGED
+        (void)mill_quota_use(accepts, 0, 0, rate, 1, settings->connections_burst_ns,
+                             core->now.mono_ns);
+#endif
+        return false;
+    }
+#endif
+    (void)mill_quota_use(accepts, 0, 0, rate, 1, settings->connections_burst_ns, core->now.mono_ns);
+    return true;
+}
+
 /* Counts a client's connection among all and among those of its address, when both have room for
- * it. Control's own is none. Cores share the count alone, so that relaxed accesses do. */
+ * it and it does not come too soon. Control's own is none. Cores share the count alone, so that
+ * relaxed accesses do. */
 static bool connection_count(struct mill_core *core, uint32_t listener,
                              const struct mill_stream *stream, uint32_t *ret_place)
 {
@@ -396,6 +423,12 @@ static bool connection_count(struct mill_core *core, uint32_t listener,
                           address_max(&core->settings, stream->peer.address), ret_place) < 0) {
         atomic_fetch_sub_explicit(core->connections_all, 1, memory_order_relaxed);
         words->refused_address++;
+        return false;
+    }
+    if (!rate_take(core)) {
+        atomic_fetch_sub_explicit(core->connections_all, 1, memory_order_relaxed);
+        mill_address_give(core->addresses, *ret_place);
+        words->refused_rate++;
         return false;
     }
     return true;

@@ -166,6 +166,7 @@ int mill_core_create(const struct mill_core_config *config, struct mill_core **r
         config->connections_all ? config->connections_all : &core->connections_own;
     core->settings.connections_max = INT64_MAX; /* until the map tells */
     core->settings.address_connections_max = INT64_MAX;
+    core->settings.connections_per_second = INT64_MAX;
     core->ipc = config->ipc;
     core->ipc_core = &config->ipc->cores[config->index];
     core->control_bell = config->control_bell;

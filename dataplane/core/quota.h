@@ -50,6 +50,7 @@ struct mill_quota_client {
 struct mill_quota_table {
     struct mill_quota_client together; /* all clients, where they share a limit */
     struct mill_quota_client rest;     /* who found no place */
+    struct mill_quota_client accepts;  /* new connections of the broker, in its first point */
     struct mill_quota_client clients[MILL_QUOTA_PART_COUNT][MILL_QUOTA_CLIENTS_MAX];
 };
 

@@ -22,23 +22,27 @@ void mill_refusals_look(struct mill_refusals *told, const struct mill_counters *
     for (uint32_t i = 0; i < counters->listeners_count; i++) {
         uint64_t connections = SUM(refused_connections);
         uint64_t address = SUM(refused_address);
+        uint64_t rate = SUM(refused_rate);
         uint64_t more_connections = connections - told->listeners[i].connections;
         uint64_t more_address = address - told->listeners[i].address;
+        uint64_t more_rate = rate - told->listeners[i].rate;
         uint64_t told_ns = told->listeners[i].told_ns;
-        if (more_connections + more_address == 0 ||
+        if (more_connections + more_address + more_rate == 0 ||
             (told_ns > 0 && now_ns - told_ns < MILL_REFUSALS_PAUSE_NS)) {
             continue;
         }
 #ifdef MILL_MUTANT_CORE_REFUSALS_UNTOLD
         continue;
 #endif
-        mill_log_line(MILL_LEVEL_WARN, "listener.refused",
-                      "connections were refused since the last such line name=%s "
-                      "max.connections=%llu max.connections.per.ip=%llu",
-                      counters->listeners[i].name, (unsigned long long)more_connections,
-                      (unsigned long long)more_address);
+        mill_log_line(
+            MILL_LEVEL_WARN, "listener.refused",
+            "connections were refused since the last such line name=%s "
+            "max.connections=%llu max.connections.per.ip=%llu max.connection.creation.rate=%llu",
+            counters->listeners[i].name, (unsigned long long)more_connections,
+            (unsigned long long)more_address, (unsigned long long)more_rate);
         told->listeners[i].told_ns = now_ns;
         told->listeners[i].connections = connections;
         told->listeners[i].address = address;
+        told->listeners[i].rate = rate;
     }
 }

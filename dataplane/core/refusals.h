@@ -14,6 +14,7 @@ struct mill_refusals {
         uint64_t told_ns; /* 0: never */
         uint64_t connections;
         uint64_t address;
+        uint64_t rate;
     } listeners[MILL_MAP_LISTENERS_MAX];
 };
 

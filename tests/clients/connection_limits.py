@@ -22,6 +22,9 @@ CORES = "0,1" if os.cpu_count() > 1 else "0"
 PER_IP = 20
 NAMED = "127.0.0.9"  # has a bound of its own
 NAMED_MAX = 3
+RATE = 20            # new connections in a second
+BURST_S = 1          # quota.window.num - 1 samples of a second
+RATE_S = 3
 STORM = 32           # threads that open at once
 API_VERSIONS = struct.pack(">ihhihB", 11, 18, 0, 7, 1, 97)
 
@@ -66,7 +69,8 @@ def fill(port, source, tries):
 
 def refused(broker):
     listener = broker.listener("LOCAL")
-    assert listener["refused"] == listener["refused_connections"] + listener["refused_address"], listener
+    reasons = listener["refused_connections"] + listener["refused_address"] + listener["refused_rate"]
+    assert listener["refused"] == reasons, listener
     return listener["refused_connections"], listener["refused_address"]
 
 
@@ -143,6 +147,29 @@ def altered(broker, port, address):
     end(broker, back)
 
 
+def rated(broker, port, address):
+    """A burst of all samples but one, then the rate; not above it however many try."""
+    alter(address, f"max.connection.creation.rate={RATE}")
+    begun = time.monotonic()
+    count = 0
+    while time.monotonic() - begun < RATE_S:
+        socks = fill(port, "127.0.0.2", PER_IP // 2)
+        count += len(socks)
+        for sock in socks:
+            sock.close()
+    seconds = time.monotonic() - begun
+    high = RATE * (BURST_S + seconds) + 2  # one above on each core
+    print(f"{count} new connections in {seconds:.1f} s of {RATE} a second: at most {high:.0f}", flush=True)
+    assert RATE * BURST_S / 2 < count <= high, (count, high)
+    assert broker.listener("LOCAL")["refused_rate"] > 0
+    time.sleep(1)  # for the tool's own
+    alter(address, "max.connection.creation.rate", what="--delete-config")
+    wait("connections do not end", lambda: connections(broker) == 0)
+    back = fill(port, "127.0.0.2", PER_IP)
+    assert len(back) == PER_IP, len(back)
+    end(broker, back)
+
+
 def told(broker, begun):
     """Every refusal is in the log's lines, but for those of the last pause; lines are few."""
     lines = re.findall(r"listener\.refused.* max\.connections=(\d+) max\.connections\.per\.ip=(\d+)", broker.log_text())
@@ -157,7 +184,7 @@ def told(broker, begun):
 def main():
     if not JARS:
         skip("Kafka's tools are not in build/clients: tests/clients/setup")
-    settings = {"dataplane.cores": CORES, "max.connections.per.ip": PER_IP,
+    settings = {"dataplane.cores": CORES, "quota.window.num": BURST_S + 1, "max.connections.per.ip": PER_IP,
                 "max.connections.per.ip.overrides": f"{NAMED}:{NAMED_MAX}"}
     rounds = pick(20, 3)
     begun = time.monotonic()
@@ -168,6 +195,7 @@ def main():
         per_address(broker, port)
         storm(broker, port, rounds)
         altered(broker, port, address)
+        rated(broker, port, address)
         told(broker, begun)
 
 

@@ -47,6 +47,7 @@ static void cluster_put(struct ring_broker *broker)
     cluster->brokers_count = 1;
     cluster->settings.connections_max = INT64_MAX;
     cluster->settings.address_connections_max = INT64_MAX;
+    cluster->settings.connections_per_second = INT64_MAX;
     cluster->brokers[0].node_id = NODE_ID;
     cluster->brokers[0].endpoints_count = 1;
     snprintf(cluster->brokers[0].endpoints[0].listener, MILL_LISTENER_NAME_BYTES, "NIC");

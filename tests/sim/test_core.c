@@ -695,6 +695,59 @@ static void test_connections_of_an_address_are_bounded(void **state)
     world_close(&world);
 }
 
+/* Who comes at once, on any core: how many are let in. */
+static uint32_t let_in(struct world *world, uint32_t tries)
+{
+    uint32_t count = 0;
+    uint64_t refused = 0;
+    for (uint32_t core = 0; core < 2; core++) {
+        refused += world->cores[core].core->listener_words[0].refused_rate;
+    }
+    for (uint32_t i = 0; i < tries; i++) {
+        struct mem_peer *peer = mem_connect(world->cores[i % 2].maker);
+        if (peer) {
+            count++;
+            mem_forget(peer);
+        }
+    }
+    for (uint32_t core = 0; core < 2; core++) {
+        refused -= world->cores[core].core->listener_words[0].refused_rate;
+    }
+    assert_int_equal(tries - count, (uint32_t)-refused);
+    return count;
+}
+
+/* max.connection.creation.rate is that of all cores: what its samples give at once, then one as
+ * time comes; who is refused changes nothing. */
+static void test_new_connections_have_a_rate(void **state)
+{
+    MILL_UNUSED(state);
+    struct world world;
+    struct world_client client;
+    open_world(&world, 2, "9223372036854775807");
+    world_connect(&world, &client, 0);
+    world.now.mono_ns += 20 * MILL_NS_PER_S; /* longer than a burst since time began */
+    turn(&world, 2);
+    alter_broker(&world, &client, "max.connection.creation.rate", "1");
+    uint32_t first = let_in(&world, 30);
+    assert_in_range(first, 10, 12); /* ten samples of a second, and what came meanwhile */
+    assert_int_equal(let_in(&world, 10), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        world.now.mono_ns += MILL_NS_PER_S;
+        turn(&world, 2);
+        assert_int_equal(let_in(&world, 10), 1);
+    }
+    alter_broker(&world, &client, "max.connection.creation.rate", "0");
+    assert_int_equal(let_in(&world, 2), 0);
+    alter_broker(&world, &client, "max.connection.creation.rate", "2147483647");
+    assert_int_equal(let_in(&world, 40), 40);
+    world_disconnect(&client);
+    turn(&world, 5);
+    assert_int_equal(world.connections, 0);
+    check_pools(&world);
+    world_close(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -709,6 +762,7 @@ int main(void)
         cmocka_unit_test(test_list_offsets_double_partition_is_refused),
         cmocka_unit_test(test_connections_of_all_cores_are_bounded),
         cmocka_unit_test(test_connections_of_an_address_are_bounded),
+        cmocka_unit_test(test_new_connections_have_a_rate),
         cmocka_unit_test(test_fetch_partition_not_loaded_returns_storage_error),
         cmocka_unit_test(test_staging_held_by_a_slow_sender_is_freed),
         cmocka_unit_test(test_unsteady_clients_leave_nothing),

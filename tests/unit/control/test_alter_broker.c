@@ -75,8 +75,9 @@ static void test_alter_broker_reaches_cores(void **state)
         {"log.cleaner.dedupe.buffer.size", "4096", 0},
         {"producer.id.expiration.ms", "1234", 0},
         {"max.connections.per.ip", "0", 0},
+        {"max.connection.creation.rate", "6", 0},
         {"max.connections.per.ip.overrides", "10.1.2.3:7,::1:8", 0}};
-    const struct altered resource = {"1", configs, 7, BROKER};
+    const struct altered resource = {"1", configs, 8, BROKER};
     assert_int_equal(alter_whole(&f, &resource, 2), 0);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(broker_of(&f)->connections_max, 3);
@@ -85,6 +86,8 @@ static void test_alter_broker_reaches_cores(void **state)
         assert_int_equal(broker_of(&f)->clean_map_bytes, 4096);
         assert_int_equal(broker_of(&f)->producer_expiration_ms, 1234);
         assert_int_equal(broker_of(&f)->address_connections_max, 0);
+        assert_int_equal(broker_of(&f)->connections_per_second, 6);
+        assert_int_equal(broker_of(&f)->connections_burst_ns, 10 * MILL_NS_PER_S);
         assert_int_equal(broker_of(&f)->overrides_count, 2);
         static const uint8_t first[16] = {[10] = 0xff, 0xff, 10, 1, 2, 3};
         static const uint8_t second[16] = {[15] = 1};
