@@ -129,6 +129,7 @@
     X(partitions, "partitions owned")                                                              \
     X(bytes_staged, "bytes of incomplete requests gathered in arena memory now")                   \
     X(waiting_fetches, "fetches that wait for data now")                                           \
+    X(waiting_syncs, "appends that wait for a sync before they are answered")                      \
     X(producers, "idempotent producers whose state is kept")                                       \
     X(muted, "connections that are not read now because of a quota")                               \
     X(fetch_sessions, "incremental fetch sessions kept")                                           \
@@ -136,7 +137,13 @@
     X(loaned_bytes, "bytes of extents on loan now")                                                \
     X(arena_used_bytes, "bytes in extents of this core")                                           \
     X(dirty_bytes, "appended bytes not yet in the files")                                          \
-    X(stall_max_ns, "the longest time without a turn while awake")
+    X(stall_max_ns, "the longest time without a turn while awake")                                 \
+    X(compaction_last_ns, "how long the last compaction of a partition took")                      \
+    X(compaction_last_bytes_in, "bytes of the segments that it wrote anew")                        \
+    X(compaction_last_bytes_out, "bytes that it left of them")                                     \
+    X(compaction_last_keys, "keys in its map")                                                     \
+    X(compaction_last_keys_max, "keys that its map has room for")                                  \
+    X(compaction_dirty_ppm, "millionths that are not compacted yet of the partition with most")
 #define MILL_CORE_COUNTERS(X) MILL_CORE_TOTALS(X) MILL_CORE_LEVELS(X)
 
 /* One of a core's busy partitions; since it was opened. */

@@ -16,7 +16,7 @@
 
 enum {
     MILL_COUNTERS_MAGIC = 0x4d4c4354, /* "MLCT" */
-    MILL_COUNTERS_VERSION = 5,
+    MILL_COUNTERS_VERSION = 6,
     MILL_COUNTERS_PORTS_MAX = 8,
     MILL_COUNTERS_PARTITIONS_MAX = 128, /* the busy ones of a core */
     MILL_COUNTERS_TAKERS_MAX = 16,      /* remembered per core; the least ones make room */
@@ -111,6 +111,7 @@ struct mill_shared_core {
      * code + 1. */
     _Atomic uint64_t apis[MILL_COUNTERS_API_KEYS][MILL_COUNTERS_API_VERSIONS];
     _Atomic uint64_t errors[MILL_COUNTERS_ERROR_APIS][MILL_COUNTERS_ERRORS];
+    struct mill_hist flush;    /* syncs of .log files: its store's words */
     struct mill_hist wake;     /* a ring of this core's bell to its first look after */
     _Atomic uint64_t woken_ns; /* monotonic time of the newest look that ended a sleep with work */
     struct mill_shared_jitter jitter; /* the main thread's words */

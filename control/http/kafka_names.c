@@ -14,6 +14,8 @@
 #define REPLICA_MANAGER "kafka_server_replica_manager_"
 #define SESSION_CACHE   "kafka_server_fetch_session_cache_"
 #define CONTROLLER      "kafka_controller_kafka_controller_"
+#define CLEANER         "kafka_log_log_cleaner_"
+#define CLEANER_MANAGER "kafka_log_log_cleaner_manager_"
 #define REQUESTS        "kafka_network_request_metrics_"
 
 enum {
@@ -246,16 +248,80 @@ static void put_times(const struct mill_counters *counters, struct mill_text *te
     }
 }
 
+/* What waits, by what it waits in: a Fetch for data, an append of a Produce for its sync. */
+static const struct {
+    const char *operation;
+    size_t at_bytes; /* in struct mill_shared_core */
+} waiting[] = {
+    {"Fetch", offsetof(struct mill_shared_core, waiting_fetches)},
+    {"Produce", offsetof(struct mill_shared_core, waiting_syncs)},
+};
+
+static uint64_t core_word(const struct mill_counters *counters, uint32_t core, size_t at_bytes)
+{
+    const char *words = (const char *)&counters->cores[core];
+    return mill_counter_get((const _Atomic uint64_t *)(words + at_bytes));
+}
+
 static void put_waiting(const struct mill_counters *counters, struct mill_text *text)
 {
     const char *name = "kafka_server_delayed_operation_purgatory_purgatory_size";
-    const struct mill_label label = mill_label_of("delayed_operation", "Fetch", NUMBER_BYTES);
-    uint64_t waiting = 0;
-    for (uint32_t core = 0; core < counters->cores_count; core++) {
-        waiting += mill_counter_get(&counters->cores[core].waiting_fetches);
+    mill_text_metric(text, name, "gauge", "operations that wait for data or for a sync");
+    for (uint32_t i = 0; i < MILL_COUNT_OF(waiting); i++) {
+        const struct mill_label label =
+            mill_label_of("delayed_operation", waiting[i].operation, NUMBER_BYTES);
+        uint64_t sum = 0;
+        for (uint32_t core = 0; core < counters->cores_count; core++) {
+            sum += core_word(counters, core, waiting[i].at_bytes);
+        }
+        mill_text_sample_u64(text, name, "", &label, 1, sum);
     }
-    mill_text_metric(text, name, "gauge", "requests that wait for data");
-    mill_text_sample_u64(text, name, "", &label, 1, waiting);
+}
+
+static void put_flushes(const struct mill_counters *counters, struct mill_text *text)
+{
+    const char *name = "kafka_log_log_flush_stats_log_flush_rate_and_time_seconds";
+    const struct mill_hist *hists[MILL_MAP_CORES_MAX];
+    for (uint32_t core = 0; core < counters->cores_count; core++) {
+        hists[core] = &counters->cores[core].flush;
+    }
+    mill_text_metric(text, name, "histogram", "syncs of segments");
+    mill_metrics_hist(text, name, NULL, 0, hists, counters->cores_count);
+}
+
+static void put_gauge(struct mill_text *text, const char *name, const char *help, double value)
+{
+    mill_text_metric(text, name, "gauge", help);
+    mill_text_sample(text, name, "", NULL, 0, value);
+}
+
+/* The last compaction of each core's store is what Kafka tells of each of its threads. */
+static void put_cleaner(const struct mill_counters *counters, struct mill_text *text)
+{
+    uint64_t time_ns = 0;
+    uint64_t bytes_in = 0;
+    uint64_t bytes_out = 0;
+    uint64_t dirty_ppm = 0;
+    double full = 0;
+    for (uint32_t i = 0; i < counters->cores_count; i++) {
+        const struct mill_shared_core *core = &counters->cores[i];
+        uint64_t keys_max = mill_counter_get(&core->compaction_last_keys_max);
+        double keys = (double)mill_counter_get(&core->compaction_last_keys);
+        time_ns = MILL_MAX(time_ns, mill_counter_get(&core->compaction_last_ns));
+        bytes_in += mill_counter_get(&core->compaction_last_bytes_in);
+        bytes_out += mill_counter_get(&core->compaction_last_bytes_out);
+        dirty_ppm = MILL_MAX(dirty_ppm, mill_counter_get(&core->compaction_dirty_ppm));
+        full = MILL_MAX(full, keys_max > 0 ? keys / (double)keys_max : 0);
+    }
+    put_gauge(text, CLEANER "max_clean_time_seconds", "longest of the cores' last compactions",
+              (double)time_ns / 1e9);
+    put_gauge(text, CLEANER "cleaner_recopy_ratio", "share of the bytes that these left",
+              bytes_in > 0 ? (double)bytes_out / (double)bytes_in : 0);
+    put_gauge(text, CLEANER "max_buffer_utilization_ratio", "how full the fullest map of keys was",
+              full);
+    put_gauge(text, CLEANER_MANAGER "max_dirty_ratio",
+              "share that is not compacted yet of the partition with most",
+              (double)dirty_ppm / 1e6);
 }
 
 void mill_metrics_kafka(const struct mill_metrics_source *source, struct mill_text *text)
@@ -268,4 +334,6 @@ void mill_metrics_kafka(const struct mill_metrics_source *source, struct mill_te
     put_errors(counters, text);
     put_times(counters, text);
     put_waiting(counters, text);
+    put_flushes(counters, text);
+    put_cleaner(counters, text);
 }

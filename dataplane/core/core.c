@@ -444,6 +444,12 @@ static void words_gather(struct mill_core *core)
     words->compaction_bytes_in = log->clean.bytes_read;
     words->compaction_bytes_out = log->clean.bytes_written;
     words->compaction_records_removed = log->clean.records_removed;
+    words->compaction_last_ns = log->clean.last_ns;
+    words->compaction_last_bytes_in = log->clean.last_bytes_in;
+    words->compaction_last_bytes_out = log->clean.last_bytes_out;
+    words->compaction_last_keys = log->clean.last_keys;
+    words->compaction_last_keys_max = log->clean.last_keys_max;
+    words->compaction_dirty_ppm = log->clean.dirty_ppm;
     words->cold_reads_ahead = log->cold_reads_ahead;
     words->cold_bytes = log->cold_bytes;
     words->cold_full = log->cold_full;

@@ -6,11 +6,21 @@
 #include <errno.h>
 #include <string.h>
 
+/* What waits for a sync is counted here, on the owner. */
+static void flush_leave(struct mill_core *core, const struct mill_op *op)
+{
+#ifdef MILL_MUTANT_CORE_SYNC_WAITS_KEPT
+    return;
+#endif
+    core->words.waiting_syncs -= op->state == MILL_OP_FLUSH;
+}
+
 void mill_op_cancel(struct mill_core *core, struct mill_op *op)
 {
 #ifndef MILL_MUTANT_CORE_PARKED_FORGOTTEN
     mill_log_abandon(core->log, &op->watch);
 #endif
+    flush_leave(core, op);
     switch ((enum mill_op_state)op->state) {
     case MILL_OP_WAITING:
     case MILL_OP_FLUSH:
@@ -45,6 +55,7 @@ void mill_op_late(struct mill_core *core, struct mill_op *op)
 
 void mill_op_done(struct mill_core *core, struct mill_op *op)
 {
+    flush_leave(core, op);
     op->state = MILL_OP_IDLE;
     if (op->origin == core->index) {
         mill_request_op_done(core, op->request, op);
@@ -101,6 +112,7 @@ static void append_end(struct mill_core *core, struct mill_op *op, struct mill_p
         op->error = MILL_KERR_REQUEST_TIMED_OUT; /* it stays in the log */
     } else if (flush) {
         op->state = MILL_OP_FLUSH;
+        core->words.waiting_syncs++;
         op->end_offset = result->end_offset;
         mill_log_watch_flush(partition, &op->watch, result->end_offset);
         return;
@@ -347,6 +359,7 @@ void mill_op_watch_fired(struct mill_core *core, struct mill_log_watch *watch)
         mill_list_add(&core->retry, &op->node);
         return;
     }
+    flush_leave(core, op);
     op->state = MILL_OP_FIRED;
     mill_list_add(&core->fired, &op->node);
 }

@@ -256,6 +256,7 @@ static int clean_configure(struct mill_plane *plane, struct mill_plane_core *cor
         rate < (double)INT64_MAX ? MILL_MAX((uint64_t)rate, (uint64_t)1) : 0;
     store->clean_backoff_ms = mill_config_int(config, MILL_KEY_LOG_CLEANER_BACKOFF_MS);
     store->clean_slots = &plane->clean_slots;
+    store->flush_times = &plane->counters->cores[core - plane->cores].flush;
     if (mill_config_bool(config, MILL_KEY_LOG_CLEANER_ENABLE) && cleaners_at_once(plane) > 0) {
         store->clean_map_bytes =
             (uint64_t)mill_config_int(config, MILL_KEY_LOG_CLEANER_DEDUPE_BUFFER_SIZE) /

@@ -372,6 +372,13 @@ struct mill_log_clean_stats {
     uint64_t bytes_read;
     uint64_t bytes_written;
     uint64_t records_removed;
+    /* of the last one that came to its end */
+    uint64_t last_ns;
+    uint64_t last_bytes_in; /* of the segments that were written anew */
+    uint64_t last_bytes_out;
+    uint64_t last_keys;
+    uint64_t last_keys_max;
+    uint64_t dirty_ppm; /* of the dirtiest partition, as it was looked at last */
 };
 
 struct mill_log_stats {

@@ -25,6 +25,7 @@ struct store_cleaner {
     uint64_t due_ns; /* the next step, or look */
     struct store_partition *partition;
     int64_t now_ms;       /* of this compaction: horizons are counted from it */
+    uint64_t begun_ns;    /* it was */
     int64_t dirty_offset; /* below, it was compacted before */
     int64_t upper_offset; /* at or above, nothing may be */
     int64_t segment;      /* base of the one being read */
@@ -186,6 +187,13 @@ static void finish(struct mill_store *store)
     struct store_partition *partition = cleaner->partition;
     partition->clean_offset = cleaner->map.latest + 1;
     cleaner->stats.runs++;
+#ifndef MILL_MUTANT_STORE_CLEAN_LAST_UNTOLD
+    cleaner->stats.last_ns = store->now.mono_ns - cleaner->begun_ns;
+    cleaner->stats.last_bytes_in = cleaner->bytes_before;
+    cleaner->stats.last_bytes_out = cleaner->bytes_after;
+    cleaner->stats.last_keys = cleaner->map.length;
+    cleaner->stats.last_keys_max = cleaner->map.length_max;
+#endif
     cleaner->stats.records_removed += cleaner->records_in - cleaner->records_out;
     mill_log_dirs_say(store->dirs, MILL_LEVEL_INFO, "store.compacted",
                       "partition=%s up to offset %" PRId64 ": %" PRIu64 " of %" PRIu64
@@ -619,6 +627,7 @@ static void begin(struct mill_store *store, struct store_partition *partition,
     cleaner->partition = partition;
     cleaner->phase = PHASE_MAP;
     cleaner->now_ms = store->now.wall_ms;
+    cleaner->begun_ns = store->now.mono_ns;
     cleaner->dirty_offset = range->dirty_offset;
     cleaner->upper_offset = range->upper_offset;
     cleaner->bytes_before = cleaner->bytes_after = 0;
@@ -650,16 +659,19 @@ static bool look(struct mill_store *store)
     struct store_partition *best = NULL;
     struct clean_range best_range = {0};
     int64_t best_dirt = -1;
+    int64_t dirtiest_ppm = 0; /* of all, due or not */
     for (uint32_t i = 0; i < store->partitions_length; i++) {
         struct store_partition *partition = store->partitions[i];
         struct clean_range range;
         int64_t dirt = partition ? mill_clean_dirt(store, partition, &range) : -1;
+        dirtiest_ppm = partition ? MILL_MAX(dirtiest_ppm, range.share_ppm) : dirtiest_ppm;
         if (dirt > best_dirt) {
             best_dirt = dirt;
             best = partition;
             best_range = range;
         }
     }
+    cleaner->stats.dirty_ppm = (uint64_t)dirtiest_ppm;
     if (!best) {
         slot_wait_end(store);
         cleaner->due_ns =
@@ -696,7 +708,8 @@ static void tell_stats(struct mill_store *store)
     bool ended = cleaner->stats.runs != cleaner->told.runs ||
                  cleaner->stats.failed != cleaner->told.failed ||
                  cleaner->stats.stopped != cleaner->told.stopped;
-    bool some = cleaner->stats.bytes_read != cleaner->told.bytes_read &&
+    bool some = (cleaner->stats.bytes_read != cleaner->told.bytes_read ||
+                 cleaner->stats.dirty_ppm != cleaner->told.dirty_ppm) &&
                 store->now.mono_ns >= cleaner->tell_at_ns;
     if ((ended || some) && mill_store_out_room(store)) {
         const struct store_partition none = {.slot = UINT32_MAX};

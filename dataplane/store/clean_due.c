@@ -57,6 +57,7 @@ static void range_of(struct mill_store *store, struct store_partition *partition
 int64_t mill_clean_dirt(struct mill_store *store, struct store_partition *partition,
                         struct clean_range *ret_range)
 {
+    ret_range->share_ppm = 0;
     if (!mill_store_is_whole(store, partition) || !partition->settings.compact ||
         partition->uncleanable || partition->opening || partition->kept_count > 0) {
         return -1;
@@ -67,5 +68,6 @@ int64_t mill_clean_dirt(struct mill_store *store, struct store_partition *partit
         return -1;
     }
     int64_t share = (int64_t)(ret_range->dirty_bytes * 1000000 / all);
+    ret_range->share_ppm = share;
     return ret_range->overdue || share > partition->settings.min_cleanable_ppm ? share : -1;
 }

@@ -27,7 +27,8 @@ struct clean_range {
     int64_t upper_offset;
     uint64_t clean_bytes;
     uint64_t dirty_bytes;
-    bool overdue; /* max.compaction.lag.ms */
+    int64_t share_ppm; /* that is dirty */
+    bool overdue;      /* max.compaction.lag.ms */
 };
 /* ret: parts per million of the partition that are dirty; -1 it is not due. */
 int64_t mill_clean_dirt(struct mill_store *store, struct store_partition *partition,

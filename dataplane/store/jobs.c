@@ -39,6 +39,7 @@ struct store_job {
     struct drop_part *parts;     /* a drop's, in place of partition and files */
     uint32_t parts_count;
     int result;
+    uint64_t took_ns; /* a sync's, where times are kept */
     union {
         struct {
             int64_t offset; /* everything below was written */
@@ -116,11 +117,30 @@ static void job_give(struct mill_store *store, struct store_job *job)
 
 /* --- syncs ----------------------------------------------------------------------------------- */
 
+int mill_store_sync_timed(const struct mill_store *store, int file, uint64_t *ret_took_ns)
+{
+    bool timed = store->config.flush_times != NULL;
+    uint64_t begun_ns = timed ? mill_now_read().mono_ns : 0;
+    int r = store->calls->sync(store->calls->context, file);
+    *ret_took_ns = timed ? mill_now_read().mono_ns - begun_ns : 0;
+    return r;
+}
+
+void mill_store_sync_count(struct mill_store *store, uint64_t took_ns)
+{
+#ifdef MILL_MUTANT_STORE_FLUSH_UNTIMED
+    return;
+#endif
+    if (store->config.flush_times) {
+        mill_hist_add(store->config.flush_times, took_ns);
+    }
+}
+
 static void run_sync(struct mill_helper_job *helper)
 {
     struct store_job *job = job_of(helper);
     const struct mill_file_calls *calls = job->store->calls;
-    job->result = calls->sync(calls->context, job->files[0]->file);
+    job->result = mill_store_sync_timed(job->store, job->files[0]->file, &job->took_ns);
     if (job->result == 0 && job->sync.dir) {
         job->result = calls->sync_dir(calls->context, job->partition->path);
     }
@@ -148,6 +168,7 @@ static void sync_note(struct mill_store *store, const struct store_job *job)
 {
     struct store_partition *partition = job->partition;
     partition->syncing = false;
+    mill_store_sync_count(store, job->took_ns);
     if (job->result == 0) {
         partition->dir_unsynced = partition->dir_unsynced && !job->sync.dir;
         partition->synced_offset = MILL_MAX(partition->synced_offset, job->sync.offset);

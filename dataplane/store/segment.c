@@ -117,7 +117,15 @@ static int sync_kind(struct mill_store *store, struct store_partition *partition
         return 0; /* there is none */
     }
     int file = mill_store_file(store, partition, segment, kind);
-    return file < 0 ? file : store->calls->sync(store->calls->context, file);
+    if (file < 0) {
+        return file;
+    }
+    uint64_t took_ns = 0;
+    int r = mill_store_sync_timed(store, file, &took_ns);
+    if (kind == STORE_FILE_LOG) {
+        mill_store_sync_count(store, took_ns);
+    }
+    return r;
 }
 
 int mill_store_segment_end(struct mill_store *store, struct store_partition *partition)

@@ -8,6 +8,7 @@
 #define MILL_DATAPLANE_STORE_H
 
 #include "base/clock.h"
+#include "base/hist.h"
 #include "base/report.h"
 #include "base/uuid.h"
 #include "dataplane/store/loaders.h"
@@ -81,6 +82,7 @@ struct mill_store_config {
     uint64_t clean_bytes_per_second;      /* read and written by compaction; 0: no limit */
     int64_t clean_backoff_ms;             /* log.cleaner.backoff.ms */
     struct mill_clean_slots *clean_slots; /* NULL: no limit */
+    struct mill_hist *flush_times;        /* of syncs of .log files, by the store; NULL: not kept */
     struct mill_uuid clean_secret;        /* random: keys of clients are hashed with it */
 };
 

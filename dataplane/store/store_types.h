@@ -547,6 +547,10 @@ struct store_cursor {
 
 /* Work of helpers: at most so many at once, so that descriptors are left for the store. */
 uint32_t mill_store_jobs_max(const struct mill_store *store);
+/* Syncs a file, and where times are kept tells how long it took; any thread. */
+int mill_store_sync_timed(const struct mill_store *store, int file, uint64_t *ret_took_ns);
+/* Counts a sync of a .log file: the store's thread. */
+void mill_store_sync_count(struct mill_store *store, uint64_t took_ns);
 /* Syncs what the partition wrote. The store goes on; mill_store_synced is called when it is done.
  * ret: 0, -errno: nothing was begun. */
 int mill_store_sync_begin(struct mill_store *store,

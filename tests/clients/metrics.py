@@ -163,7 +163,21 @@ def kafka_names(broker, port):
     assert value(after, "millrace_partition_end_offset", topic="counted", partition="0") == RECORDS
     assert value(after, "kafka_controller_kafka_controller_global_topics") == 1
     assert value(after, "kafka_controller_kafka_controller_active_controllers") == 1
-    check_histograms(after)
+    # Each append of this topic waits for its sync; afterwards none does.
+    flushes = "kafka_log_log_flush_stats_log_flush_rate_and_time_seconds"
+    broker.millrace("topic", "create", "flushed", "--config", "flush.messages=1")
+    broker.kcat("LOCAL", "-P", "-t", "flushed", input="one\n")
+    time.sleep(1)
+    synced = scrape(port)
+    assert value(synced, flushes + "_count") > value(after, flushes + "_count")
+    assert value(synced, flushes + "_sum") > value(after, flushes + "_sum")
+    for operation in ("Fetch", "Produce"):
+        assert value(synced, "kafka_server_delayed_operation_purgatory_purgatory_size",
+                     delayed_operation=operation) == 0
+    for name in ("cleaner_max_clean_time_seconds", "cleaner_cleaner_recopy_ratio",
+                 "cleaner_max_buffer_utilization_ratio", "cleaner_manager_max_dirty_ratio"):
+        assert value(synced, "kafka_log_log_" + name) >= 0, name
+    check_histograms(synced)
 
 
 def by_promtool(port):

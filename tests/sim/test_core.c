@@ -55,6 +55,7 @@ static void check_pools(const struct world *world)
         assert_int_equal(core->requests_orphaned, 0);
         assert_int_equal(core->peer_ops_free_count, core->limits.peer_ops_max);
         assert_int_equal(core->words.waiting_fetches, 0);
+        assert_int_equal(core->words.waiting_syncs, 0);
         assert_int_equal(core->retired_count, 0);
         assert_int_equal(core->stage_reserved, 0);
         assert_int_equal(core->staged_now, 0);
@@ -104,6 +105,12 @@ static void test_produce_timeout_ends_flush_wait(void **state)
         client.timeout_ms = 50;
         world.store_stopped = true;
         world_produce_many_send(&client, topic, PARTITIONS, 0, 1, 100);
+        uint64_t waiting = 0;
+        turn(&world, cores); /* there, and at the other core */
+        for (uint32_t i = 0; i < cores; i++) {
+            waiting += world.cores[i].core->words.waiting_syncs;
+        }
+        assert_int_equal(waiting, PARTITIONS);
         assert_true(answered(&world, &client, TURNS_FEW));
         /* correlation, one topic, its name, partitions: index, error, offset, time, start */
         const uint8_t *at = client.answer + 4 + 4 + 2 + strlen(topic) + 4;

@@ -40,6 +40,7 @@ struct fixture {
     uint64_t clean_rate;
     const struct mill_store_tuning *tuning;
     struct mill_clean_slots *clean_slots;
+    struct mill_hist *flush_times;
     uint32_t helpers;
     struct mill_log *log;
     struct mill_store *store;
@@ -214,6 +215,7 @@ static inline int fixture_try_make(struct fixture *f)
         .clean_bytes_per_second = f->clean_rate,
         .clean_backoff_ms = 15000,
         .clean_slots = f->clean_slots,
+        .flush_times = f->flush_times,
         .clean_secret = {{9, 8, 7, 6, 5, 4, 3, 2, 1}},
     };
     fixture_must(f, mill_ring_attach_producer(&config.store_out, to, bytes));

@@ -47,6 +47,10 @@ static void test_last_of_each_key_stays(void **state)
     const struct mill_log_clean_stats *stats = rig_stats(rig);
     assert_int_equal(stats->runs, 1);
     assert_int_equal(stats->records_removed + rig->there_count, rig->end_offset);
+    assert_in_range(stats->last_keys, 1, RIG_KEYS);
+    assert_in_range(stats->last_keys_max, stats->last_keys, UINT64_MAX);
+    assert_int_equal(stats->last_bytes_out, stats->bytes_written);
+    assert_in_range(stats->last_bytes_in, stats->last_bytes_out + 1, stats->bytes_read);
     /* Reading from any offset leads to the next record that is left. */
     for (int64_t offset = 0; offset < rig->end_offset; offset += 7) {
         static struct mill_read_result got;
@@ -348,6 +352,7 @@ static void test_altered_rate_holds_at_once(void **state)
         fixture_step(&rig->f, 1);
     }
     assert_int_equal(rig_stats(rig)->runs, 1);
+    assert_in_range(rig_stats(rig)->last_ns, RIG_BACKOFF_MS * MILL_NS_PER_MS, UINT64_MAX);
 }
 
 static void test_throttled(void **state)

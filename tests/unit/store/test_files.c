@@ -353,12 +353,16 @@ static void test_power_loss_keeps_what_was_synced(void **state)
     }
 }
 
+enum {
+    SLOW_SYNC_NS = 100000000,
+};
+
 static sem_t sync_begun;
 
 static int slow_sync(void *context, int file)
 {
     sem_post(&sync_begun);
-    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = SLOW_SYNC_NS}, NULL);
     return mill_file_calls_posix.sync(context, file);
 }
 
@@ -396,6 +400,33 @@ static void test_clean_end_during_a_sync(void **state)
     assert_int_equal(f.takeup.batches_written, 0);
     partition = fixture_partition(&f, 0, &settings);
     assert_int_equal(mill_partition_end(partition), 2);
+    fixture_close(&f, true);
+    fixture_free(&f);
+    free(m);
+    sem_destroy(&sync_begun);
+}
+
+static void test_syncs_are_timed(void **state)
+{
+    MILL_UNUSED(state);
+    static struct mill_hist times;
+    struct mill_log_settings settings = fixture_settings();
+    struct mill_file_calls calls = mill_file_calls_posix;
+    calls.sync = slow_sync;
+    times = (struct mill_hist){.count = 0};
+    sem_init(&sync_begun, 0, 0);
+    fixture_make(&f, &calls);
+    f.flush_times = &times;
+    fixture_open(&f);
+    m = maker_new();
+    settings.flush_messages = 1;
+    struct mill_partition *partition = fixture_partition(&f, 0, &settings);
+    uint64_t opened = times.count;
+    maker_build(m, 2);
+    maker_must(&f, partition, m);
+    fixture_settle(&f);
+    assert_int_equal(times.count, opened + 1);
+    assert_in_range(times.sum_ns, times.count * SLOW_SYNC_NS, UINT64_MAX);
     fixture_close(&f, true);
     fixture_free(&f);
     free(m);
@@ -441,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_failed_sync_acknowledges_nothing),
         cmocka_unit_test(test_power_loss_keeps_what_was_synced),
         cmocka_unit_test(test_clean_end_during_a_sync),
+        cmocka_unit_test(test_syncs_are_timed),
         cmocka_unit_test(test_open_files_stay_within_their_limit),
     };
     return cmocka_run_group_tests_name("store files", tests, NULL, NULL);
