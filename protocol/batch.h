@@ -91,6 +91,20 @@ static inline int64_t mill_batch_last_offset(const struct mill_batch *batch)
     return batch->base_offset + batch->last_offset_delta;
 }
 
+/* Offsets are not in the batch's sum. ret: they are some, and the next one is, too; where it is not
+ * true mill_batch_last_offset must not be asked. */
+static inline bool mill_batch_has_offsets(const struct mill_batch *batch)
+{
+    return batch->base_offset >= 0 && batch->last_offset_delta >= 0 &&
+           batch->base_offset < INT64_MAX - batch->last_offset_delta;
+}
+
+/* Times of clients may be anything: they wrap, as in Java. */
+static inline int64_t mill_time_add(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
 /* One record of an uncompressed batch. Keys and values are positions. */
 struct mill_record {
     int64_t timestamp_delta;

@@ -30,6 +30,7 @@ struct store_cleaner {
     int64_t upper_offset; /* at or above, nothing may be */
     int64_t segment;      /* base of the one being read */
     uint64_t pos_bytes;   /* in it */
+    int64_t next_offset;  /* batches there begin at or above it */
     int64_t group_end;    /* base of the first segment after the group being copied */
     bool group_changed;
     bool half_swapped; /* the files are neither as before nor as after */
@@ -242,9 +243,29 @@ static int64_t read_batches(struct mill_store *store, struct store_segment *segm
     return r < 0 ? r : (int64_t)size;
 }
 
+/* Reading goes on at the start of the segment with this base. */
+static void segment_begin(struct store_cleaner *cleaner, int64_t base_offset)
+{
+    cleaner->segment = base_offset;
+    cleaner->pos_bytes = 0;
+    cleaner->next_offset = base_offset;
+}
+
+/* Offsets are in no sum: those of a batch lie behind the one before it, and within its segment. */
+static bool is_in_place(const struct store_cleaner *cleaner, const struct store_segment *segment,
+                        const struct mill_batch *batch)
+{
+#ifdef MILL_MUTANT_STORE_CLEAN_OFFSETS
+    return batch->last_offset_delta >= 0;
+#endif
+    return mill_batch_has_offsets(batch) && batch->base_offset >= cleaner->next_offset &&
+           mill_batch_last_offset(batch) < base_after(segment);
+}
+
 /* The next whole batch of what was read, its sum checked: damage must not be written again with a
  * right one. ret: its size, 0 it goes on behind what was read, -EBADMSG. */
-static int64_t batch_next(const uint8_t *bytes, uint64_t size_bytes, struct mill_batch *ret_batch)
+static int64_t batch_next(struct store_cleaner *cleaner, const struct store_segment *segment,
+                          const uint8_t *bytes, uint64_t size_bytes, struct mill_batch *ret_batch)
 {
     if (size_bytes < MILL_BATCH_HEADER_BYTES) {
         return 0;
@@ -252,7 +273,7 @@ static int64_t batch_next(const uint8_t *bytes, uint64_t size_bytes, struct mill
     mill_batch_read(bytes, ret_batch);
     if (ret_batch->magic != 2 ||
         ret_batch->batch_length < MILL_BATCH_HEADER_BYTES - MILL_BATCH_PREFIX_BYTES ||
-        ret_batch->last_offset_delta < 0 || ret_batch->records_count < 0) {
+        !is_in_place(cleaner, segment, ret_batch) || ret_batch->records_count < 0) {
         return -EBADMSG;
     }
     uint32_t size = mill_batch_size_bytes(ret_batch);
@@ -265,6 +286,12 @@ static int64_t batch_next(const uint8_t *bytes, uint64_t size_bytes, struct mill
     }
 #endif
     return size;
+}
+
+/* The batch was taken: what follows lies behind it. */
+static void batch_taken(struct store_cleaner *cleaner, const struct mill_batch *batch)
+{
+    cleaner->next_offset = mill_batch_last_offset(batch) + 1;
 }
 
 /* Whether a control batch ends a transaction. ret: 1 commit, 0 abort, -1 another or none. */
@@ -346,13 +373,16 @@ static int64_t map_step(struct mill_store *store)
     while (r == 0 && done < size) {
         struct mill_batch batch;
         const uint8_t *bytes = cleaner->in.bytes + done;
-        int64_t one = batch_next(bytes, (uint64_t)(size - done), &batch);
+        int64_t one = batch_next(cleaner, segment, bytes, (uint64_t)(size - done), &batch);
         if (one <= 0) {
             r = (int)one;
             break;
         }
         r = map_one(cleaner, &batch, bytes);
-        done += r == 0 ? one : 0;
+        if (r == 0) {
+            done += one;
+            batch_taken(cleaner, &batch);
+        }
     }
     if (size < 0 || r < 0) {
         return size < 0 ? size : r;
@@ -365,8 +395,7 @@ static int64_t map_step(struct mill_store *store)
         /* Nothing above the last batch lies in this segment. */
         int64_t next = base_after(segment);
         cleaner->map.latest = MILL_MAX(cleaner->map.latest, next - 1);
-        cleaner->segment = next;
-        cleaner->pos_bytes = 0;
+        segment_begin(cleaner, next);
         r = next >= cleaner->upper_offset ? 1 : 0;
     }
     if (r == 1) {
@@ -406,8 +435,7 @@ static int group_begin(struct mill_store *store, int64_t base_offset)
     }
     cleaner->group_end = base_after(at);
     cleaner->group_changed = at != first;
-    cleaner->segment = base_offset;
-    cleaner->pos_bytes = 0;
+    segment_begin(cleaner, base_offset);
     return mill_clean_output_open(store, partition, base_offset, &cleaner->output);
 }
 
@@ -527,8 +555,7 @@ static int copy_next(struct mill_store *store)
 {
     struct store_cleaner *cleaner = store->cleaner;
     struct store_segment *segment = segment_at(cleaner->partition, cleaner->segment);
-    cleaner->segment = base_after(segment);
-    cleaner->pos_bytes = 0;
+    segment_begin(cleaner, base_after(segment));
     if (cleaner->segment < cleaner->group_end) {
         return 0;
     }
@@ -557,7 +584,7 @@ static int64_t copy_step(struct mill_store *store, bool *ret_writing)
 #ifndef MILL_MUTANT_STORE_CLEAN_READ_FENCES
         *ret_writing = false; /* damage behind a batch that was written is no failed write */
 #endif
-        int64_t one = batch_next(bytes, (uint64_t)(size - done), &batch);
+        int64_t one = batch_next(cleaner, segment, bytes, (uint64_t)(size - done), &batch);
         int r = one <= 0 ? (int)one : copy_one(store, &batch, bytes, ret_writing);
         if (r < 0) {
             return r;
@@ -565,6 +592,7 @@ static int64_t copy_step(struct mill_store *store, bool *ret_writing)
         if (one == 0) {
             break;
         }
+        batch_taken(cleaner, &batch);
         done += one;
     }
     if (size < 0) {
@@ -632,10 +660,9 @@ static void begin(struct mill_store *store, struct store_partition *partition,
     cleaner->upper_offset = range->upper_offset;
     cleaner->bytes_before = cleaner->bytes_after = 0;
     cleaner->records_in = cleaner->records_out = 0;
-    cleaner->pos_bytes = 0;
     cleaner->half_swapped = false;
     struct store_segment *segment = mill_store_segment_of(partition, range->dirty_offset);
-    cleaner->segment = segment ? segment->base_offset : partition->segments[0].base_offset;
+    segment_begin(cleaner, segment ? segment->base_offset : partition->segments[0].base_offset);
     int r = mill_clean_map_init(&cleaner->map, store->config.clean_map_bytes,
                                 (uint64_t)(range->upper_offset - range->dirty_offset),
                                 &store->config.clean_secret);

@@ -55,12 +55,6 @@ int mill_clean_unpack(const struct mill_batch *batch, const uint8_t *bytes,
     return 0;
 }
 
-/* Times of clients may be anything: they wrap, as in Java. */
-static int64_t time_add(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a + (uint64_t)b);
-}
-
 /* --- records -----------------------------------------------------------------------------------
  */
 
@@ -115,8 +109,8 @@ static int records_keep(struct clean_work *work, const struct clean_rules *rules
         ret_kept->size_bytes += at.pos_bytes - from;
         ret_kept->count++;
         ret_kept->tombstones = ret_kept->tombstones || record.value_length < 0;
-        ret_kept->max_timestamp = MILL_MAX(ret_kept->max_timestamp,
-                                           time_add(batch->base_timestamp, record.timestamp_delta));
+        ret_kept->max_timestamp = MILL_MAX(
+            ret_kept->max_timestamp, mill_time_add(batch->base_timestamp, record.timestamp_delta));
     }
     return r;
 }
@@ -158,7 +152,7 @@ static int records_move(struct clean_work *work, struct kept *kept, int64_t shif
         const uint8_t *rest = attributes + 1 + varlong_size(attributes + 1);
         uint32_t rest_bytes = (uint32_t)(work->kept.bytes + at.pos_bytes - rest);
         uint8_t delta[VARLONG_BYTES];
-        uint32_t delta_bytes = varlong_write(delta, time_add(record.timestamp_delta, shift));
+        uint32_t delta_bytes = varlong_write(delta, mill_time_add(record.timestamp_delta, shift));
         uint8_t *to = work->moved.bytes + size;
         to += varlong_write(to, (int64_t)1 + delta_bytes + rest_bytes);
         *to++ = *attributes;

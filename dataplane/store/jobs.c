@@ -331,11 +331,17 @@ static int index_look(const struct store_job *job, uint64_t *ret_pos)
 }
 
 /* A header that can be one of this segment at this place. */
-static bool plausible(const struct mill_batch *batch, uint64_t left_bytes)
+static bool plausible(const struct store_segment *segment, const struct mill_batch *batch,
+                      uint64_t left_bytes)
 {
-    return batch->magic == 2 &&
-           batch->batch_length >= MILL_BATCH_HEADER_BYTES - MILL_BATCH_PREFIX_BYTES &&
-           mill_batch_size_bytes(batch) <= left_bytes && batch->last_offset_delta >= 0;
+    bool fits = batch->magic == 2 &&
+                batch->batch_length >= MILL_BATCH_HEADER_BYTES - MILL_BATCH_PREFIX_BYTES &&
+                mill_batch_size_bytes(batch) <= left_bytes;
+#ifdef MILL_MUTANT_STORE_READ_UNBOUND
+    return fits && batch->last_offset_delta >= 0;
+#endif
+    return fits && mill_batch_has_offsets(batch) &&
+           mill_batch_last_offset(batch) < segment->next_offset;
 }
 
 /* Walks headers up to the batch that holds the offset, or the first one above it. Offsets are not
@@ -356,7 +362,7 @@ static int batch_seek(struct store_job *job)
             return r;
         }
         mill_batch_read(header, &batch);
-        if (!plausible(&batch, end - pos) || batch.base_offset < next) {
+        if (!plausible(&job->read.segment, &batch, end - pos) || batch.base_offset < next) {
             return -EIO;
         }
         job->read.gap_before = job->read.gap_before || (next >= 0 && batch.base_offset != next);
@@ -368,7 +374,12 @@ static int batch_seek(struct store_job *job)
         }
         pos += mill_batch_size_bytes(&batch);
     }
+#ifdef MILL_MUTANT_STORE_CUT_IS_GAP
     return r < 0 ? r : -ENODATA;
+#endif
+    /* What is left is less than a header, or the index names a place behind the end: damage, even
+     * where gaps are legal. */
+    return r < 0 ? r : pos == end ? -ENODATA : -EIO;
 }
 
 static bool is_whole(const uint8_t *bytes, const struct mill_batch *batch)
@@ -385,9 +396,12 @@ static bool is_whole(const uint8_t *bytes, const struct mill_batch *batch)
 static int first_check(struct store_job *job, const struct mill_batch *batch, uint64_t left_bytes)
 {
     const struct mill_link_read *ask = &job->read.ask;
+    if (!plausible(&job->read.segment, batch, left_bytes)) {
+        return -EIO;
+    }
     bool holds = job->read.known ? batch->base_offset == ask->offset
                                  : mill_batch_last_offset(batch) >= ask->offset;
-    if (!plausible(batch, left_bytes) || !holds) {
+    if (!holds) {
         return -EIO;
     }
     if (batch->base_offset >= ask->limit_offset) {
@@ -414,7 +428,7 @@ static int batches_count(struct store_job *job, const uint8_t *bytes, uint32_t r
         if (r < 0) {
             return r;
         }
-        bool fits = plausible(&batch, left - size) &&
+        bool fits = plausible(segment, &batch, left - size) &&
                     mill_batch_size_bytes(&batch) <= read_bytes - size &&
                     batch.base_offset < job->read.ask.limit_offset;
         if (!fits || (size > 0 && batch.base_offset < job->read.end_offset) ||

@@ -182,6 +182,7 @@ static int segment_joins(struct mill_store *store, struct store_partition *parti
     struct store_walk walk = {.from_bytes = from,
                               .end_bytes = segment->log_bytes,
                               .next_offset = segment->base_offset,
+                              .limit_offset = mill_store_segment_limit(segment, end_offset),
                               .each = tail_note,
                               .context = &tail};
     int r = mill_store_walk(store, file, &walk, &good);

@@ -198,13 +198,15 @@ static int files_open(struct rebuild *rebuild)
 }
 
 /* Walks the batches. ret_good: bytes of whole, valid ones. ret: 0, -errno. */
-static int batches_walk(struct rebuild *rebuild, int file, bool crc, uint64_t *ret_good)
+static int batches_walk(struct rebuild *rebuild, int file, bool crc, int64_t end_offset,
+                        uint64_t *ret_good)
 {
     struct store_dir *dir = &rebuild->store->dirs->dirs[rebuild->partition->dir];
     struct store_walk walk = {
         .from_bytes = rebuild->segment->log_bytes,
         .end_bytes = rebuild->end_bytes,
         .next_offset = rebuild->segment->next_offset,
+        .limit_offset = mill_store_segment_limit(rebuild->segment, end_offset),
         .crc = crc,
         .each = batch_load,
         .context = rebuild,
@@ -279,7 +281,7 @@ int mill_store_rebuild(struct mill_store *store, struct store_partition *partiti
     }
     rebuild.end_bytes = (uint64_t)size;
     *ret_size = (uint64_t)size;
-    r = batches_walk(&rebuild, file, end_offset > belief->recovery_point, ret_good);
+    r = batches_walk(&rebuild, file, end_offset > belief->recovery_point, end_offset, ret_good);
     r = r < 0 ? r : gap_judge(&rebuild, *ret_good == *ret_size, end_offset);
     if (r < 0) {
         return r;

@@ -147,7 +147,7 @@ static int header_read(struct mill_store *store, int file, uint64_t pos_bytes, u
     if (r == 0) {
         mill_batch_read(header, ret_batch);
     }
-    return r < 0 ? r : ret_batch->magic == 2;
+    return r < 0 ? r : ret_batch->magic == 2 && mill_batch_has_offsets(ret_batch);
 }
 
 int mill_store_resume(struct mill_store *store, struct store_partition *partition,

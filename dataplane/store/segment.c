@@ -395,6 +395,17 @@ static uint32_t headers_ahead(uint32_t ahead_bytes, uint32_t batch_bytes)
                                      : MILL_MIN(ahead_bytes * 2, (uint32_t)STORE_WINDOW_BYTES);
 }
 
+int64_t mill_store_segment_limit(const struct store_segment *segment, int64_t end_offset)
+{
+#ifdef MILL_MUTANT_STORE_OFFSETS_UNBOUND
+    return 0;
+#endif
+    int64_t most = segment->base_offset > INT64_MAX - INT32_MAX - 1
+                       ? INT64_MAX
+                       : segment->base_offset + INT32_MAX + 1;
+    return MILL_MIN(end_offset, most);
+}
+
 int mill_store_walk(struct mill_store *store, int file, const struct store_walk *walk,
                     uint64_t *ret_good)
 {
@@ -417,7 +428,8 @@ int mill_store_walk(struct mill_store *store, int file, const struct store_walk 
         if (batch.magic != 2 ||
             batch.batch_length < MILL_BATCH_HEADER_BYTES - MILL_BATCH_PREFIX_BYTES ||
             mill_batch_size_bytes(&batch) > walk->end_bytes - pos ||
-            batch.base_offset < next_offset || batch.last_offset_delta < 0) {
+            batch.base_offset < next_offset || !mill_batch_has_offsets(&batch) ||
+            (walk->limit_offset > 0 && mill_batch_last_offset(&batch) >= walk->limit_offset)) {
             break;
         }
         uint32_t crc = batch.crc;

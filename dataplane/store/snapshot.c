@@ -153,9 +153,14 @@ static int older_take(struct store_producers *producers, struct older *older,
     const uint8_t *at = older->at + 1;
     for (uint32_t i = 0; i < count; i++, at += OLDER_BYTES) {
         struct mill_batch batch = *newest;
+        int64_t last = (int64_t)mill_load_be64(at + 8);
         batch.base_sequence = (int32_t)mill_load_be32(at);
         batch.last_offset_delta = (int32_t)mill_load_be32(at + 4);
-        batch.base_offset = (int64_t)mill_load_be64(at + 8) - batch.last_offset_delta;
+        if (batch.last_offset_delta < 0 || last < batch.last_offset_delta) {
+            older->left_bytes = 0;
+            return 0;
+        }
+        batch.base_offset = last - batch.last_offset_delta;
         batch.max_timestamp = (int64_t)mill_load_be64(at + 16);
         int r = mill_store_producer_note(producers, &batch, NULL);
         if (r < 0) {
@@ -165,6 +170,24 @@ static int older_take(struct store_producers *producers, struct older *older,
     older->left_bytes -= 1 + (size_t)count * OLDER_BYTES;
     older->at = at;
     return 0;
+}
+
+/* A snapshot tells of batches below its offset only; else it is of another log, whatever its sum
+ * says. */
+static bool entries_fit(const uint8_t *bytes, uint32_t count, int64_t offset)
+{
+#ifdef MILL_MUTANT_STORE_SNAPSHOT_ANY
+    return true;
+#endif
+    for (const uint8_t *at = bytes; at < bytes + (size_t)count * ENTRY_BYTES; at += ENTRY_BYTES) {
+        int64_t last = (int64_t)mill_load_be64(at + 14);
+        int32_t delta = (int32_t)mill_load_be32(at + 22);
+        if ((int64_t)mill_load_be64(at) < 0 || last < -1 || last >= offset || delta < 0 ||
+            delta > MILL_MAX(last, (int64_t)0) || (int64_t)mill_load_be64(at + 38) >= offset) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static int entries_take(struct store_producers *producers, const uint8_t *bytes, uint32_t count,
@@ -220,7 +243,8 @@ int mill_store_snapshot_read(struct mill_store *store, struct store_partition *p
     uint32_t count = good ? mill_load_be32(bytes + SUMMED_AT) : 0;
     uint64_t entries = HEAD_BYTES + (uint64_t)count * ENTRY_BYTES;
     good = good && (uint64_t)size >= entries &&
-           mill_load_be32(bytes + 2) == mill_crc32c(bytes + SUMMED_AT, (size_t)size - SUMMED_AT);
+           mill_load_be32(bytes + 2) == mill_crc32c(bytes + SUMMED_AT, (size_t)size - SUMMED_AT) &&
+           entries_fit(bytes + HEAD_BYTES, count, offset);
     int r = -EBADMSG;
     if (good) {
         struct older older = older_open(bytes + entries, (size_t)size - entries);

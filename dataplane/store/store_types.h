@@ -352,7 +352,8 @@ void mill_store_segment_path(const struct store_partition *partition, int64_t ba
 struct store_walk {
     uint64_t from_bytes;
     uint64_t end_bytes;
-    int64_t next_offset; /* batches below are out of order */
+    int64_t next_offset;  /* batches below are out of order */
+    int64_t limit_offset; /* ... and those at or above it are of no such segment; 0: not known */
     bool crc;
     int (*each)(void *context, const struct mill_batch *batch, uint64_t pos_bytes);
     void *context;
@@ -361,6 +362,10 @@ struct store_walk {
  * batch), -errno of a read, or what each returned. */
 int mill_store_walk(struct mill_store *store, int file, const struct store_walk *walk,
                     uint64_t *ret_good) MILL_WARN_UNUSED;
+/* Where offsets are of no batch of the segment any more: at the next one's base (INT64_MAX: none),
+ * or where an index entry could not tell them. Gaps may be legal, and offsets are in no sum:
+ * without this one wrong bit would hide all that follows. */
+int64_t mill_store_segment_limit(const struct store_segment *segment, int64_t end_offset);
 /* Appends whole batches, rolling where it is due. ret_done counts bytes that are in the files,
  * whatever the return is. ret: 0, -errno. */
 int mill_store_append(struct mill_store *store, struct store_partition *partition,

@@ -216,7 +216,7 @@ static bool batch_fits(const uint8_t *data, uint32_t pos, uint32_t end,
     mill_batch_read(data + pos, ret_batch);
     return ret_batch->magic == 2 &&
            ret_batch->batch_length >= MILL_BATCH_HEADER_BYTES - MILL_BATCH_PREFIX_BYTES &&
-           ret_batch->last_offset_delta >= 0 && mill_batch_size_bytes(ret_batch) <= end - pos;
+           mill_batch_has_offsets(ret_batch) && mill_batch_size_bytes(ret_batch) <= end - pos;
 }
 
 /* Checks the batch at pos of an extent. ret: its size, 0 when it is no whole, valid batch. */

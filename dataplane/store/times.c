@@ -48,7 +48,10 @@ static int record_find(const struct find *find, const uint8_t *records, uint32_t
         if (mill_record_next(&at, &record) < 0) {
             return -EBADMSG;
         }
-        int64_t timestamp = batch->base_timestamp + record.timestamp_delta;
+        if (record.offset_delta < 0 || record.offset_delta > batch->last_offset_delta) {
+            return -EBADMSG; /* of no record of this batch */
+        }
+        int64_t timestamp = mill_time_add(batch->base_timestamp, record.timestamp_delta);
         int64_t offset = batch->base_offset + record.offset_delta;
         if (timestamp >= find->time_ms && offset >= find->from_offset) {
             *ret_offset = offset;
