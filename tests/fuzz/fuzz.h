@@ -14,6 +14,9 @@
 /* libFuzzer's entries; a failed assert is an exit, which it takes for a finding. */
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+/* A target's own way to change an input, and libFuzzer's. ret: the new size. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed);
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 
 struct fuzz_input {
     const uint8_t *at;

@@ -29,6 +29,41 @@ static void check(const struct mill_group_record *record)
     assert_true(length <= POOL_BYTES);
 }
 
+static size_t text_bytes(const char *text)
+{
+    return text ? strlen(text) : 0;
+}
+
+/* The same for what the consumer protocol keeps; each partition is there. */
+static void check_consumer(const struct mill_consumer_record *record)
+{
+    const struct mill_consumer *member = &record->member;
+    const struct mill_parts *sets[] = {&member->assigned, &member->revoking, &member->target};
+    const char *texts[] = {record->about,     member->instance_id, member->rack_id,
+                           member->client_id, member->client_host, member->regex,
+                           member->assignor};
+    size_t length = 0;
+    for (size_t i = 0; i < MILL_COUNT_OF(texts); i++) {
+        length += text_bytes(texts[i]);
+    }
+    for (uint32_t i = 0; i < member->names_count; i++) {
+        length += text_bytes(member->names[i]);
+    }
+    for (uint32_t i = 0; i < record->regex.topics_count; i++) {
+        length += text_bytes(record->regex.topics[i]);
+    }
+    for (uint32_t i = 0; i < member->classic_count; i++) {
+        const struct mill_group_protocol *protocol = &member->classic[i];
+        length += text_bytes(protocol->name) + protocol->metadata.size_bytes;
+    }
+    for (size_t i = 0; i < MILL_COUNT_OF(sets); i++) {
+        for (uint32_t k = 1; k < sets[i]->count; k++) {
+            assert_true(mill_part_order(&sets[i]->items[k - 1], &sets[i]->items[k]) < 0);
+        }
+    }
+    assert_true(length <= POOL_BYTES);
+}
+
 /* The same for a record of transactions. */
 static void check_txn(const struct mill_record *record)
 {
@@ -62,6 +97,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct mill_group_record read;
         if (mill_group_record_read(&record, &pool, &read) == 0) {
             check(&read);
+            if (read.kind == MILL_GROUP_RECORD_CONSUMER) {
+                check_consumer(&read.consumer);
+            }
         }
         assert_true(pool.used_bytes <= POOL_BYTES);
         mill_pool_clear(&pool);

@@ -27,14 +27,17 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-def varint(value):
-    value = (value << 1) ^ (value >> 63)
+def uvarint(value):
     out = bytearray()
     while value > 127:
         out.append((value & 127) | 128)
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def varint(value):
+    return uvarint((value << 1) ^ (value >> 63))
 
 
 def record(offset_delta, value, key=None, timestamp_delta=0):
