@@ -330,7 +330,7 @@ static void get_parts(struct mill_rec_reader *from, int32_t epoch, struct mill_p
             ret->items[ret->count + i] =
                 (struct mill_part){.topic = topic, .partition = mill_rec_i32(from), .epoch = epoch};
         }
-        get_epochs(from, ret->items + ret->count, count);
+        get_epochs(from, count > 0 ? ret->items + ret->count : NULL, count);
         ret->count += count;
     }
     mill_parts_sort(ret);

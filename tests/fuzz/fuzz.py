@@ -114,6 +114,7 @@ def consumer_records():
             (key(6), struct.pack(">hi", 0, 7) + tagged((0, struct.pack(">q", 1_700_000_000_000)))),
             (key(7, "member"), b"\0\0" + parts() + tagged()),
             (key(8, "member"), struct.pack(">hiib", 0, 7, 6, 1) + parts(epochs) + parts() + tagged()),
+            (key(7, "member"), b"\0\0" + several(bytes(16) + several() + tagged()) + tagged()),
             (key(16, "t.*"), b"\0\0" + several(compact(b"topic")) + struct.pack(">qq", 1, 2) + tagged()),
             (key(4), None), (key(8, "member"), None)]
 
