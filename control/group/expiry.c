@@ -85,21 +85,25 @@ static bool topic_exists(const struct mill_groups *groups, const struct mill_gro
     return topic && (uint32_t)offset->partition < topic->record->partitions_count;
 }
 
-/* Removes what is expired of the next offsets of the group and, when nothing is left of it, the
- * group. Moves on to the next group behind the last offset. */
+/* Removes what is expired of the next offsets of the group and, by age and when nothing is left of
+ * it, the group. Moves on to the next group behind the last offset. */
 static void group_expire(struct mill_groups *groups, struct mill_group *group)
 {
     struct mill_group_offset *dead[EXPIRE_BATCH];
     struct mill_group_offset *offset = groups->expiry.offset;
     uint32_t count = 0;
+    bool by_age = groups->expiry.looks & MILL_LOOK_AGE;
     for (uint32_t i = 0; offset && i < EXPIRE_BATCH; i++, offset = offset->next) {
-        if (offset_expired(groups, group, offset) || !topic_exists(groups, offset)) {
+        if ((by_age && offset_expired(groups, group, offset)) || !topic_exists(groups, offset)) {
             dead[count++] = offset;
         }
     }
     bool idle = group->state == MILL_GROUP_EMPTY && group->commits == 0 &&
                 group->pending_count == 0 && group->members_count == 0;
-    bool gone = idle && group->offsets_count == count;
+    bool gone = by_age && idle && group->offsets_count == count;
+#ifdef MILL_MUTANT_GROUP_GOES_WITH_TOPIC
+    gone = idle && group->offsets_count == count;
+#endif
     bool record = gone && group->generation > 0;
     groups->expiry.offset = offset;
     if (!offset) {
@@ -118,11 +122,12 @@ static void group_expire(struct mill_groups *groups, struct mill_group *group)
     }
 }
 
-void mill_groups_expiry_begin(struct mill_groups *groups)
+void mill_groups_expiry_begin(struct mill_groups *groups, uint32_t looks)
 {
-    groups->expiry.again = groups->expiry.runs;
-    if (!groups->expiry.runs && groups->shards.count > 0) {
-        groups->expiry = (struct mill_expiry){.runs = true};
+    if (groups->expiry.looks) {
+        groups->expiry.looks_next |= looks;
+    } else if (groups->shards.count > 0) {
+        groups->expiry = (struct mill_expiry){.looks = looks};
         mill_groups_expiry_enter(groups, groups->shards.items[0].first);
     }
 }
@@ -131,17 +136,17 @@ void mill_groups_expiry_begin(struct mill_groups *groups)
 void mill_groups_expiry_step(struct mill_groups *groups)
 {
     struct mill_expiry *expiry = &groups->expiry;
-    for (uint32_t i = 0; i < EXPIRE_LOOKS_PER_STEP && expiry->runs; i++) {
+    for (uint32_t i = 0; i < EXPIRE_LOOKS_PER_STEP && expiry->looks; i++) {
         bool ready = groups->shards.items[expiry->shard].state == MILL_SHARD_READY;
         if (expiry->group && ready) {
             group_expire(groups, expiry->group);
         } else if (++expiry->shard < groups->shards.count) {
             mill_groups_expiry_enter(groups, groups->shards.items[expiry->shard].first);
         } else {
-            expiry->runs = false;
+            expiry->looks = 0;
         }
     }
-    if (!expiry->runs && expiry->again) {
-        mill_groups_expiry_begin(groups);
+    if (!expiry->looks && expiry->looks_next) {
+        mill_groups_expiry_begin(groups, expiry->looks_next);
     }
 }

@@ -187,10 +187,17 @@ uint64_t mill_groups_step(struct mill_groups *groups, const struct mill_now *now
     }
     uint64_t deleted = groups->controller->counters.topics_deleted;
     bool topics_gone = deleted != groups->topics_deleted && groups->shards.loading_count == 0;
-    if (now->mono_ns >= groups->check_due_ns || topics_gone) {
+    if (topics_gone) {
         groups->topics_deleted = deleted; /* a topic of the same name begins without offsets */
+        uint32_t looks = MILL_LOOK_TOPICS;
+#ifdef MILL_MUTANT_GROUP_TOPIC_AGES
+        looks = MILL_LOOK_AGE;
+#endif
+        mill_groups_expiry_begin(groups, looks);
+    }
+    if (now->mono_ns >= groups->check_due_ns) {
         groups->check_due_ns = now->mono_ns + (uint64_t)groups->check_interval_ms * MILL_NS_PER_MS;
-        mill_groups_expiry_begin(groups);
+        mill_groups_expiry_begin(groups, MILL_LOOK_AGE);
     }
     mill_groups_expiry_step(groups);
     uint64_t next_ns = groups->check_due_ns;
@@ -201,7 +208,7 @@ uint64_t mill_groups_step(struct mill_groups *groups, const struct mill_now *now
     if (loading) {
         next_ns = MILL_MIN(next_ns, now->mono_ns + RETRY_NS);
     }
-    return groups->answered || groups->expiry.runs ? now->mono_ns : next_ns;
+    return groups->answered || groups->expiry.looks ? now->mono_ns : next_ns;
 }
 
 void mill_groups_attach(struct mill_groups *groups)

@@ -38,10 +38,16 @@ struct mill_group_offset {
     char topic[];
 };
 
-/* A look at all offsets and groups for what is expired, some of them each turn. */
+/* What a look at all offsets and groups is for. Offsets of topics that are gone go by either. */
+enum {
+    MILL_LOOK_TOPICS = 1u << 0, /* a topic went: groups stay, even those that it leaves nothing */
+    MILL_LOOK_AGE = 1u << 1,    /* offsets by their age, and groups that nothing is left of */
+};
+
+/* Such a look, some of them each turn. */
 struct mill_expiry {
-    bool runs;
-    bool again; /* from the first once more when it ends */
+    uint32_t looks;      /* MILL_LOOK_...; 0: none runs */
+    uint32_t looks_next; /* from the first once more when it ends */
     uint32_t shard;
     struct mill_group *group;         /* next one; NULL: of the next shard */
     struct mill_group_offset *offset; /* next one of it; NULL: all were looked at */
@@ -156,8 +162,8 @@ bool mill_groups_apply_group(struct mill_groups *groups, const struct mill_group
 extern const struct mill_shards_calls mill_groups_load_calls;
 /* expiry.c: goes on at the group's first offset; NULL at the next shard. */
 void mill_groups_expiry_enter(struct mill_groups *groups, struct mill_group *group);
-/* A look at everything begins; one that runs is followed by another. */
-void mill_groups_expiry_begin(struct mill_groups *groups);
+/* A look at everything begins, for MILL_LOOK_...; one that runs is followed by another. */
+void mill_groups_expiry_begin(struct mill_groups *groups, uint32_t looks);
 /* One turn's part: as many offsets and groups as hold up nobody. */
 void mill_groups_expiry_step(struct mill_groups *groups);
 /* Tombstones of offsets and, when group_too, of the group. done may be NULL. ret: as append. */

@@ -54,7 +54,7 @@ EPOCHS = ("member_epoch", "group_epoch", "assignment_epoch")  # they count chang
 NAMES = ("topic_id", "name", "topic", "topic_name", "group_id", "partition_index", "partition", "index", "resource_name",
          "transactional_id", "member_id")
 SORTED_BY = ("name", "topic", "topic_id", "group_id", "partition_index", "partition", "partition_id", "index", "resource_name",
-             "resource_type", "node_id", "broker_id", "member_id", "group", "api_key", "entity_type", "entity")
+             "resource_type", "node_id", "broker_id", "member_id", "group", "api_key", "entity_type", "entity_name", "entity")
 
 
 def asks(name, *values):
