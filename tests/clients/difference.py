@@ -413,7 +413,8 @@ def wanted(api, path, request, mine, theirs):
 
 
 def served(sides, ours):
-    """API keys and the versions that both serve, within our schemas. Says what only one of them serves."""
+    """API keys and the versions that both serve, within our schemas. Says what only one of them serves; what we serve
+    has all of Kafka's versions and no other."""
     told = []
     for side in sides:
         got = side.ask(ours[18], 3, {"client_software_name": "test", "client_software_version": "1"})
@@ -421,6 +422,8 @@ def served(sides, ours):
     for side, here, there in ((sides[0], *told), (sides[1], *reversed(told))):
         alone = {key: sorted(set(here[key]) - set(there.get(key, ()))) for key in sorted(here)}
         print(f"only {side.name}:", ", ".join(f"{key} v{rows[0]}-{rows[-1]}" for key, rows in alone.items() if rows))
+    other = [key for key in told[0] if told[0][key] != told[1].get(key)]
+    assert not other, f"these APIs have other versions: {other}"
     both = {key: [version for version in told[0][key] if version in told[1][key] and
                   key in ours and ours[key].versions.holds(version)] for key in told[0] if key in told[1]}
     return {key: versions for key, versions in sorted(both.items()) if versions and key not in EXCLUDED}
