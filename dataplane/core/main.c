@@ -21,7 +21,6 @@ enum {
     EXIT_PERMANENT = 3,
     LOOK_MS = 250, /* ports' counters and the parent's life */
     START_LOOK_MS = 5,
-    BAD_FRAMES_PAUSE_S = 10,
 };
 
 static int config_read(int argc, char **argv, struct mill_config **ret_config)
@@ -82,47 +81,10 @@ static bool cluster_wait(struct mill_plane *plane, int signals, pid_t parent)
     return true;
 }
 
-/* What the log was told of frames that are no requests. */
-struct frames_told {
-    uint64_t count;
-    uint64_t quiet_until_ns;
-};
-
-static uint64_t bad_frames(const struct mill_plane *plane)
-{
-    uint64_t count = 0;
-    for (uint32_t i = 0; i < plane->cores_count; i++) {
-        count += mill_counter_get(&plane->counters->cores[i].bad_frames);
-    }
-    return count;
-}
-
-/* One line for all of a pause: whoever sends nonsense must not fill the log. */
-static void bad_frames_look(const struct mill_plane *plane, struct frames_told *told,
-                            uint64_t now_ns)
-{
-    uint64_t count = bad_frames(plane);
-    if (count == told->count) {
-        return;
-    }
-#ifndef MILL_MUTANT_CORE_BAD_FRAMES_LOUD
-    if (now_ns < told->quiet_until_ns) {
-        return;
-    }
-#endif
-    mill_log_line(MILL_LEVEL_WARN, "plane.bad-frames",
-                  "count=%llu closed=\"the connections that sent what is no Kafka request: a wrong "
-                  "port, TLS, or a broken client\"",
-                  (unsigned long long)(count - told->count));
-    told->count = count;
-    told->quiet_until_ns = now_ns + BAD_FRAMES_PAUSE_S * MILL_NS_PER_S;
-}
-
 /* Until a stop is asked for. */
 static void watch(struct mill_plane *plane, int signals, pid_t parent)
 {
     struct mill_stall_watch *stalls = NULL;
-    struct frames_told frames_told = {.count = bad_frames(plane)};
     bool told = false;
     while (!stop_wanted(signals, told ? LOOK_MS : START_LOOK_MS, parent)) {
         if (!told && mill_plane_ready(plane)) {
@@ -137,7 +99,6 @@ static void watch(struct mill_plane *plane, int signals, pid_t parent)
         mill_plane_publish(plane);
         uint64_t now_ns = mill_now_read().mono_ns;
         mill_stall_watch_look(stalls, now_ns);
-        bad_frames_look(plane, &frames_told, now_ns);
         atomic_store_explicit(&plane->ipc->dataplane.beat_ns, now_ns, memory_order_relaxed);
     }
     mill_stall_watch_close(stalls);

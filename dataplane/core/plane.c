@@ -559,7 +559,9 @@ void mill_plane_publish(struct mill_plane *plane)
 #undef MILL_PORT_PUBLISH
         mill_plane_port_tell(plane, i, &info, &counters);
     }
-    mill_refusals_look(&plane->refusals, plane->counters, mill_now_read().mono_ns);
+    if (mill_plane_ready(plane)) {
+        mill_refusals_look(&plane->refusals, plane->counters, mill_now_read().mono_ns);
+    }
 }
 
 /* --- closing --------------------------------------------------------------------------------- */

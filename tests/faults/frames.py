@@ -18,7 +18,7 @@ NAMES = 50000
 FORGOTTEN = 20000
 LENGTHS = (0, 249, 250, 1000, 32767)
 BEHIND = 100
-LINE_S = 10   # BAD_FRAMES_PAUSE_S
+LINE_S = 10   # MILL_REFUSALS_PAUSE_NS
 SERVED_FROM = {PRODUCE: 3}  # lower ones are advertised for old clients only
 SAMPLES = os.path.join(TOP, "build/tests/unit/protocol/sample_frames")
 
