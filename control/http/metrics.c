@@ -251,7 +251,9 @@ void mill_metrics_hist(struct mill_text *text, const char *name, const struct mi
     char bound[NUMBER_BYTES];
     uint64_t count = 0;
     uint64_t sum_ns = 0;
-    memcpy(all, labels, labels_count * sizeof(all[0]));
+    for (uint32_t i = 0; i < labels_count; i++) {
+        all[i] = labels[i];
+    }
     for (uint32_t bits = HIST_BITS_MIN; bits <= HIST_BITS_MAX + 1; bits++) {
         bool is_last = bits > HIST_BITS_MAX;
         count = 0;
