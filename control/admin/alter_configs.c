@@ -172,12 +172,6 @@ static void change_one(const struct altering *altering, struct resource *resourc
         set_put(&resource->alter, change->name, NULL);
         return;
     }
-    if (!value) {
-        refuse(resource, MILL_KERR_INVALID_REQUEST,
-               mill_pool_text(pool, "null is no value for %s setting %s", kind_of(resource),
-                              change->name));
-        return;
-    }
     if (change->operation != OPERATION_SET) {
         if (key == MILL_KEY_COUNT || mill_key_info(key)->type != MILL_CONFIG_LIST) {
             refuse(resource, MILL_KERR_INVALID_CONFIG,
@@ -258,6 +252,16 @@ static void set_make(const struct altering *altering, struct resource *resource,
                                       kind_of(resource), change->name));
                 return;
             }
+        }
+    }
+    /* Before any change is looked into, as Kafka: its fault is the one that is told. */
+    for (uint32_t i = 0; i < resource->changes_count; i++) {
+        const struct change *change = &resource->changes[i];
+        if (!change->value && change->operation != OPERATION_DELETE) {
+            refuse(resource, MILL_KERR_INVALID_REQUEST,
+                   mill_pool_text(&altering->request->pool, "null is no value for %s setting %s",
+                                  kind_of(resource), change->name));
+            return;
         }
     }
     for (uint32_t i = 0; i < resource->changes_count; i++) {

@@ -91,10 +91,10 @@ void mill_members_joined(void *waiter, const struct mill_group_join_answer *answ
     out.error_code = answer->error;
     out.generation_id = group ? group->generation : -1;
     out.protocol_type = mill_wstr_of(group ? group->protocol_type : NULL);
-    out.protocol_name = mill_wstr_of(group ? group->protocol : NULL);
-    if (out.protocol_name.length < 0 && request->header.api_version < 7) {
-        out.protocol_name = mill_wstr_of("");
-    }
+    /* To Kafka a protocol without a name is none. */
+    bool named = group && group->protocol && group->protocol[0];
+    const char *none = request->header.api_version < 7 ? "" : NULL;
+    out.protocol_name = mill_wstr_of(named ? group->protocol : none);
     out.leader = mill_wstr_of(leader);
     out.skip_assignment = answer->skip_assignment;
     out.member_id = mill_wstr_of(answer->member_id ? answer->member_id : "");
