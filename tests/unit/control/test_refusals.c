@@ -429,7 +429,8 @@ static void test_alter_tells_the_first_fault(void **state)
     assert_int_equal(alter_one(&f, "bad name", bad.name, bad.operation, bad.value),
                      MILL_KERR_INVALID_TOPIC_EXCEPTION);
     /* Null is no value, whatever is wrong with the setting before it. */
-    static const struct alteration null_last[] = {{"retention.ms", "1000", 2}, {"retention.bytes", NULL, 3}};
+    static const struct alteration null_last[] = {{"retention.ms", "1000", 2},
+                                                  {"retention.bytes", NULL, 3}};
     const struct altered with_null = {"absent", null_last, 2, 0};
     assert_int_equal(alter_many(&f, &with_null, 1, 1, false), MILL_KERR_INVALID_REQUEST);
     const struct altered twice[] = {{"absent", &bad, 1, 0}, {"absent", &bad, 1, 0}};
