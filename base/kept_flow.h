@@ -6,7 +6,6 @@
 
 #include <assert.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -20,8 +19,8 @@ struct mill_kept_flow {
     uint32_t peer;
     uint16_t local_port;
     uint16_t peer_port;
-    uint8_t mac[6]; /* where its frames came from */
-    bool has_mac;
+    uint8_t mac[6];  /* where its frames came from */
+    uint8_t has_mac; /* 0: none */
     uint8_t reserved;
 };
 static_assert(sizeof(struct mill_kept_flow) == 24, "shared layout");

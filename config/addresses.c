@@ -83,6 +83,21 @@ int mill_config_addresses(const char *text,
     return 0;
 }
 
+bool mill_config_addresses_let_in(const char *text)
+{
+    struct mill_config_address entries[MILL_CONFIG_ADDRESSES_MAX];
+    struct mill_report report;
+    uint32_t count = 0;
+    bool some = false;
+    if (mill_config_addresses(text, entries, &count, &report) < 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        some |= entries[i].number > 0;
+    }
+    return some;
+}
+
 int check_parts(enum mill_key key, const char *text, struct mill_report *report)
 {
     struct mill_config_address entries[MILL_CONFIG_ADDRESSES_MAX];

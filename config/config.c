@@ -391,7 +391,7 @@ static void relations(struct mill_config *config)
                   values[MILL_KEY_SOCKET_REQUEST_MAX_BYTES].text);
     }
     if (values[MILL_KEY_MAX_CONNECTIONS_PER_IP].number == 0 &&
-        values[MILL_KEY_MAX_CONNECTIONS_PER_IP_OVERRIDES].text[0] == '\0') {
+        !mill_config_addresses_let_in(values[MILL_KEY_MAX_CONNECTIONS_PER_IP_OVERRIDES].text)) {
         fault_key(config, true, MILL_KEY_MAX_CONNECTIONS_PER_IP,
                   "is 0, and max.connections.per.ip.overrides lets nobody in");
     }

@@ -110,6 +110,8 @@ struct mill_config_address {
 int mill_config_addresses(const char *text,
                           struct mill_config_address ret_entries[MILL_CONFIG_ADDRESSES_MAX],
                           uint32_t *ret_count, struct mill_report *report) MILL_WARN_UNUSED;
+/* ret: whether such a list gives an address more than 0. */
+bool mill_config_addresses_let_in(const char *text);
 /* An IPv4 or IPv6 address as it is written; no name. ret: 0, -EINVAL. */
 int mill_config_parse_address(const char *text, uint8_t ret_address[16]) MILL_WARN_UNUSED;
 

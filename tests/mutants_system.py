@@ -32,6 +32,7 @@ TABLE = (
     ("control-name-any-length", "tests/faults/frames.py"),
     ("core-forgets-all", "tests/faults/frames.py"),
     ("core-bad-frames-loud", "tests/faults/frames.py"),
+    ("core-frames-any-size", "tests/faults/frames.py"),
     ("log-skip-crc", "tests/faults/batches.py"),
     ("log-keys-unseen", "tests/faults/batches.py"),
     ("store-repack-unsummed", "tests/faults/batches.py"),

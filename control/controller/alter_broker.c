@@ -122,7 +122,8 @@ static int check_together(const struct mill_controller *controller,
     int64_t lag_min = next_number(&next, LAG_MIN);
     int64_t lag_max = next_number(&next, LAG_MAX);
     const char *overrides = mill_settings_text(&next, NULL, together_keys[PER_IP_OVERRIDES]);
-    bool nobody = next_number(&next, PER_IP) == 0 && (!overrides || overrides[0] == '\0');
+    bool nobody =
+        next_number(&next, PER_IP) == 0 && (!overrides || !mill_config_addresses_let_in(overrides));
     mill_settings_clear(&next);
     if (rc < 0) {
         return mill_fail(report, rc, "out of memory");

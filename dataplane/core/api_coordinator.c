@@ -109,8 +109,7 @@ void mill_coordinator_begin(struct mill_core *core, struct mill_request *request
     struct find_fill fill = {.flexible = request->header.flexible};
     struct mill_cursor at = request->body;
     if (mill_find_coordinator_request_decode(&at, request->header.api_version, &fill.in) < 0 ||
-        fill.in.coordinator_keys.count > KEYS_MAX ||
-        request->frame.left_bytes > core->limits.control_frame_bytes_max) {
+        fill.in.coordinator_keys.count > KEYS_MAX) {
         mill_request_malformed(core, request);
         return;
     }

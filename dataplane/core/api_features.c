@@ -103,7 +103,8 @@ static const char *update_fault(const struct mill_update_features_request_featur
 
 /* The request's updates, walked again beside the answer's results. */
 struct update_fill {
-    struct mill_warray updates;
+    struct mill_warray all;
+    struct mill_warray updates; /* what is left of them */
     int16_t version;
     const char *fault; /* of the first update that cannot be made; NULL none */
 };
@@ -126,11 +127,12 @@ static int update_fill(struct mill_writer *to, const struct mill_request *reques
     struct mill_update_features_response answer;
     MILL_UNUSED(request);
     mill_update_features_response_defaults(&answer);
+    fill->updates = fill->all; /* again, when there was no room before */
     answer.error_code = fill->fault ? MILL_KERR_INVALID_UPDATE_VERSION : MILL_KERR_NONE;
     answer.error_message = mill_wstr_of(fill->fault);
     if (!fill->fault && fill->version <= RESULTS_VERSION) {
         answer.results =
-            (struct mill_warray){.count = fill->updates.count, .get = get_result, .context = fill};
+            (struct mill_warray){.count = fill->all.count, .get = get_result, .context = fill};
     }
     return mill_update_features_response_encode(to, fill->version, &answer);
 }
@@ -147,8 +149,8 @@ void mill_update_features_begin(struct mill_core *core, struct mill_request *req
         mill_conn_abort(core, request->conn);
         return;
     }
-    fill.updates = message.feature_updates;
-    struct mill_warray rest = fill.updates;
+    fill.all = message.feature_updates;
+    struct mill_warray rest = fill.all;
     while (!fill.fault &&
            mill_update_features_request_feature_updates_next(&rest, fill.version, &update)) {
         fill.fault = update_fault(&update, fill.version);

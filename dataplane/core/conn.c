@@ -198,6 +198,9 @@ static int frame_peek(struct mill_core *core, struct mill_conn *conn)
         core->words.unknown_apis++;
         return -EOPNOTSUPP;
     }
+    if (mill_frame_too_large(core, key, size)) {
+        return -EBADMSG;
+    }
     conn->frame_is_produce = key == MILL_API_KEY_PRODUCE;
     return 0;
 }

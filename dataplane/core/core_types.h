@@ -448,6 +448,9 @@ struct mill_listener_words *mill_conn_words(struct mill_core *core, const struct
 
 /* --- request.c ------------------------------------------------------------------------------- */
 
+/* Whether a frame is more than its API's request may be: elements are walked when it is decoded,
+ * and one of a byte each must not fill a turn. Produce carries records, Fetch bounds its own. */
+bool mill_frame_too_large(const struct mill_core *core, int16_t api_key, uint32_t frame_bytes);
 /* Begins the request whose frame lies at cursor (behind the size field). ret: 0 begun (maybe
  * already done), -EBADMSG or -EOPNOTSUPP: close, -EAGAIN no slot. */
 int mill_request_begin(struct mill_core *core, struct mill_conn *conn, struct mill_cursor frame,

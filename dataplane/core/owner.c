@@ -177,6 +177,9 @@ static void settings_follow(struct mill_core *core)
     }
 #endif
     core->settings = cluster->settings;
+    /* What another process wrote may have changed since it was checked. */
+    core->settings.overrides_count =
+        MILL_MIN(core->settings.overrides_count, (uint32_t)MILL_MAP_OVERRIDES_MAX);
     mill_log_producers_expire_after(core->log, core->settings.producer_expiration_ms);
     if (!core->tuning) {
         return;

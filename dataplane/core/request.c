@@ -189,6 +189,15 @@ void mill_request_settle(struct mill_core *core, struct mill_request *request)
     conn->request = request;
 }
 
+bool mill_frame_too_large(const struct mill_core *core, int16_t api_key, uint32_t frame_bytes)
+{
+#ifdef MILL_MUTANT_CORE_FRAMES_ANY_SIZE
+    return false;
+#endif
+    return api_key != MILL_API_KEY_PRODUCE && api_key != MILL_API_KEY_FETCH &&
+           frame_bytes > core->limits.control_frame_bytes_max;
+}
+
 int mill_request_begin(struct mill_core *core, struct mill_conn *conn, struct mill_cursor frame,
                        uint32_t frame_bytes)
 {
@@ -210,6 +219,11 @@ int mill_request_begin(struct mill_core *core, struct mill_conn *conn, struct mi
         request->conn = NULL;
         mill_request_free(core, request);
         return r;
+    }
+    if (mill_frame_too_large(core, request->header.api_key, frame_bytes)) {
+        request->conn = NULL;
+        mill_request_free(core, request);
+        return -EBADMSG;
     }
     request->header_bytes = frame.left_bytes - request->body.left_bytes;
     conn->request = request;

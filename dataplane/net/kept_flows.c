@@ -106,6 +106,12 @@ void mill_kept_end(struct mill_net *net, const struct mill_tcp *tcp)
     }
 }
 
+/* Not what only damaged memory can say: nobody, ourselves, many (224.0.0.0 and above). */
+static bool is_host(const struct mill_net *net, uint32_t address)
+{
+    return address != 0 && address != net->config.address && address < 0xe0000000u;
+}
+
 static const uint8_t *target_mac(struct mill_net *net, const struct mill_kept_flow *flow)
 {
     const uint8_t *mac = NULL;
@@ -116,13 +122,13 @@ static const uint8_t *target_mac(struct mill_net *net, const struct mill_kept_fl
     return mac || !flow->has_mac ? mac : flow->mac;
 }
 
-/* ret: false: there is no way to the peer yet. */
-static bool ask(struct mill_net *net, const struct mill_kept_flow *flow,
+/* Or asks for the way to the peer. */
+static void ask(struct mill_net *net, const struct mill_kept_flow *flow,
                 const struct mill_flow_key *key)
 {
     const uint8_t *mac = target_mac(net, flow);
     if (!mac) {
-        return false;
+        return;
     }
     /* With a timestamp, which some peers want in every segment (RFC 7323, 3.2). */
     struct mill_tcp_fields fields = {
@@ -137,7 +143,6 @@ static bool ask(struct mill_net *net, const struct mill_kept_flow *flow,
     };
     net->counters.old_peers_asked++;
     mill_tcp_send_bare(net, mac, &fields);
-    return true;
 }
 
 void mill_kept_timer(struct mill_net *net)
@@ -159,11 +164,15 @@ void mill_kept_timer(struct mill_net *net)
         if (!is_used(flow)) {
             continue;
         }
-        bool ours = key.local == net->config.address && !mill_net_knows(net, &key);
+        bool ours = key.local == net->config.address && is_host(net, key.peer) &&
+                    !mill_net_knows(net, &key);
 #ifdef MILL_MUTANT_NET_OLD_PEERS_ALIVE
         ours = true; /* whether or not the connection lives again */
 #endif
-        asked += ours && ask(net, flow, &key);
+        if (ours) {
+            ask(net, flow, &key);
+            asked++; /* a question for the way to it counts, too */
+        }
         if (!ours || last) {
             set_used(flow, false);
         }

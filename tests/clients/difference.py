@@ -45,6 +45,32 @@ UNBUILT = {"compression.gzip.level", "compression.lz4.level", "compression.zstd.
            "errors.deadletterqueue.group.enable", "local.retention.bytes", "local.retention.ms",
            "max.decompressed.message.bytes", "remote.copy.lag.bytes", "remote.copy.lag.ms", "remote.log.copy.disable",
            "remote.log.delete.on.disable", "remote.storage.enable"}
+ASKED_SETTINGS = ("retention.ms", "cleanup.policy", "segment.ms", "nonsense", "max.message.bytes")
+# Settings of a broker: those that say something else of each, those that Kafka changes at run time and we do not,
+# those that Kafka 4.4 does not have (our own, and older ones that are accepted), and families that we do not have.
+OF_EACH = ("advertised.listeners", "controller.listener.names", "controller.quorum.bootstrap.servers",
+           "controller.quorum.voters", "process.roles", "listeners", "listener.security.protocol.map", "log.dirs",
+           "node.id")
+FIXED = ("group.consumer.assignment.interval.ms", "listeners", "listener.security.protocol.map",
+         "sasl.enabled.mechanisms", "ssl.key.password", "ssl.(keystore|truststore).(location|password)")
+OURS = {"allow.everyone.if.no.acl.found", "connection.pinned.max.bytes", "connection.stall.timeout.ms",
+        "control.frame.max.bytes", "control.request.timeout.ms", "controlled.shutdown.max.retries",
+        "controlled.shutdown.retry.backoff.ms", "dataplane.core.endpoints", "dataplane.cores", "dataplane.idle",
+        "dataplane.jitter", "dpdk.eal.args", "dpdk.memory.mb", "dpdk.netns", "dpdk.ports",
+        "group.consumer.regex.refresh.interval.ms", "http.listener", "hugepages", "hugepages.dir",
+        "hugepages.size.mb", "leader.imbalance.per.broker.percentage", "log.cold.max.mb", "log.dirty.max.mb",
+        "metadata.dir", "metadata.store", "replica.lag.max.messages", "run.dir", "super.users", "zookeeper.connect",
+        "zookeeper.connection.timeout.ms", "zookeeper.session.timeout.ms"}
+UNBUILT_FAMILIES = (
+    r"(sasl|ssl|security|delegation|principal|early\.start|connections\.max\.reauth|connection\.failed)\..*|"
+    r"(group\.(share|streams)|share|remote|log\.(remote|local)|follower\.fetch|errors)\..*|"
+    r"(controller|metadata|broker\.(heartb|sess)[a-z]*|initial\.broker|cordoned|socket\.connection\.setup)\..*|"
+    r"(metrics?|kafka\.metrics|telemetry|compression|config\.providers|client\.quota\.callback)(\..*)?|"
+    r".*\.(purgatory\.purge\.interval\.requests|load\.buffer\.size|policy\.class\.name|quota\.window\..*)|"
+    r"group\.coordinator\..*|log\.(dir\.failure|initial\.task|cleaner\.io)\..*|replica\.socket\.receive.*|"
+    r"(add\.partitions\.to\.txn|transaction\.(partition\.verification|two\.phase))\..*|"
+    r"broker\.id|log\.dir|max\.decompressed\.message\.bytes|num\.replica\.alter\.log\.dirs\.threads|"
+    r"offsets\.topic\.compression\.codec|queued\.max\.request\.bytes")
 EXCLUDED = {27: "between brokers only; it would write markers into partitions"}
 # Taken out of answers, by field name.
 IDS = ("throttle_time_ms", "host", "port", "cluster_id", "controller_id", "log_append_time_ms", "producer_id",
@@ -113,21 +139,24 @@ WANTED = (
     ("CreateTopics", "topics.topic_id", "a topic that was only checked has no id", asks("validate_only", True)),
     ("(Incremental)?AlterConfigs", "closed", "nothing but resources of no type, or named twice: Kafka never answers",
      lambda _, mine, theirs: "closed" not in mine and theirs["closed"]),
-    ("DescribeConfigs", "results.configs.*", "all settings of a broker: its own listeners, folders and what can change "
-     "while it runs", lambda request, *_: any(row["resource_type"] == 4 and not row["configuration_keys"]
-                                              for row in request["resources"])),
+    ("DescribeConfigs", f"results.configs<({'|'.join(OF_EACH)})>.(value|config_source|synonyms.*)", "addresses, folders "
+     "and roles of each broker's own", None),
+    ("DescribeConfigs", "results.configs<log.(retention|roll|roll.jitter|flush.interval).ms>.value", "what holds, where "
+     "Kafka tells nothing of a name because another gives the value", lambda _, mine, theirs: theirs is None),
+    ("DescribeConfigs", f"results.configs<({'|'.join(FIXED)})>.read_only", "not changed while it runs",
+     lambda _, mine, theirs: mine and not theirs),
     ("DescribeConfigs", "results.configs.names", "settings of brokers: what is not built is not told, ours are; Kafka "
-     "keeps unknown ones and min.insync.replicas of all brokers", asks("resource_type", 4)),
-    ("DescribeConfigs", "results.configs.synonyms", "a default that another key gives, as log.retention.hours, or that "
+     "keeps unknown ones, and min.insync.replicas of all brokers", lambda _, mine, theirs: OURS.issuperset(mine) and all(
+         name in (*ASKED_SETTINGS, "min.insync.replicas") or re.fullmatch(UNBUILT_FAMILIES, name) for name in theirs)),
+    ("DescribeConfigs", "results.configs<.*>.synonyms", "a default that another key gives, as log.retention.hours, or that "
      "only topics have, is told", lambda _, mine, theirs: isinstance(theirs, list) and all(
          row in mine for row in theirs) and all(row["source"] == 5 for row in mine if row not in theirs)),
     ("DescribeTopicPartitions", "(topics.*|next_cursor)", "Kafka fails at a topic without a name",
      lambda request, *_: any(row["name"] == "" for row in request["topics"])),
     ("ListOffsets", "topics.partitions.(offset|timestamp)", "the record with the greatest time is told as long as it is "
      "there", lambda request, mine, theirs: mine == -1 and asks("timestamp", -3)(request)),
-    ("(DescribeConfigs|CreateTopics)", "(results|topics).configs.(config_source|synonyms)", "min.insync.replicas of all brokers, which Kafka "
-     "sets itself", lambda _, mine, theirs: theirs == 3 or isinstance(theirs, list) and any(
-         row["name"] == "min.insync.replicas" and row["source"] == 3 for row in theirs)),
+    ("(DescribeConfigs|CreateTopics)", "(results|topics).configs<min.insync.replicas>.(config_source|synonyms)",
+     "that of all brokers Kafka sets itself", None),
     ("(Incremental)?AlterConfigs", "responses.error_code", "a setting that no broker has is refused: there are no "
      "plugins that could have it", altered_unknown),
     ("AlterConfigs", "responses.error_code", "Kafka lets nobody take away min.insync.replicas of all brokers, which it "
@@ -229,7 +258,7 @@ class Values:
         if name in ("protocol_type",):
             return choose(["consumer", "consumer", "", "other"])
         if "config" in owner and name == "name" or name == "config_names" or name == "configuration_keys":
-            return choose(["retention.ms", "cleanup.policy", "segment.ms", "nonsense", "max.message.bytes"])
+            return choose(ASKED_SETTINGS)
         if name == "value":
             return choose(["1000", "compact", "delete", "x", "-1", "1048576"])
         return choose(TEXTS)
@@ -407,7 +436,7 @@ def compare(ours, theirs, path=""):
         if set(mine) != set(other):
             yield f"{path}.names", sorted(set(mine) - set(other)), sorted(set(other) - set(mine))
         for name in sorted(set(mine) & set(other)):
-            yield from compare(mine[name], other[name], path)
+            yield from compare(mine[name], other[name], f"{path}<{name}>")
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         for mine, other in zip(ours, theirs):
             yield from compare(mine, other, path)
@@ -584,10 +613,11 @@ def main():
     same = {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false",
             "log.retention.check.interval.ms": "86400000", "log.cleaner.backoff.ms": "86400000",
             "offsets.retention.check.interval.ms": "86400000",
-            "log.segment.delete.delay.ms": "100", "log.message.timestamp.after.max.ms": FOREVER}
+            "log.segment.delete.delay.ms": "100", "log.message.timestamp.after.max.ms": FOREVER,
+            "offsets.topic.replication.factor": "1", "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1"}
     with Broker(nic=False, settings=same) as broker, Kafka("/tmp", settings=same | {
-            "log.initial.task.delay.ms": "86400000", "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1"}) as kafka:
+            "log.initial.task.delay.ms": "86400000"}) as kafka:
         broker.start()
         kafka.start()
         faults, used = run([Side("Millrace", broker.address("LOCAL")), Side("Kafka", kafka.address())],

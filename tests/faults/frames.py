@@ -16,6 +16,7 @@ from lib.wire import API_VERSIONS, FETCH, METADATA, PRODUCE, Client, batch, text
 GROWTH_FACTOR = 4
 NAMES = 50000
 FORGOTTEN = 20000
+ELEMENTS = 10 << 20  # more bytes than control.frame.max.bytes
 LENGTHS = (0, 249, 250, 1000, 32767)
 BEHIND = 100
 LINE_S = 10   # MILL_REFUSALS_PAUSE_NS
@@ -75,6 +76,16 @@ def unknown_apis(address):
     assert (count, key) == (1, API_VERSIONS) and low <= high, got
 
 
+def too_many_names(address):
+    """Millions of elements of a byte each, all there: refused by the frame's size, before they are walked or all came."""
+    for key, version, head in ((10, 4, b"\0"), (57, 1, b"\0\0\0\0\0"), (METADATA, 9, b"")):
+        body = struct.pack(">hhi", key, version, 7) + text("frames") + b"\0" + head
+        body += b"\x81\x80\x80\x05" + b"\1" * ELEMENTS
+        begun = time.monotonic()
+        assert outcome(address, struct.pack(">i", len(body)) + body[:1000], shut=False) == b"", (key, version)
+        assert time.monotonic() - begun < 5, f"api {key}: {len(body)} bytes were waited for"
+
+
 def huge_counts(broker, address, topic):
     def produce_body(topics, partitions):
         return (text(None) + struct.pack(">hii", -1, 1000, topics) + text(topic)
@@ -90,6 +101,7 @@ def huge_counts(broker, address, topic):
     for key, version, body in bodies:
         body = struct.pack(">hhi", key, version, 7) + text("frames") + body
         assert outcome(address, struct.pack(">i", len(body)) + body, shut=False) == b"", (key, body)
+    too_many_names(address)
     before = resident(broker)
     # A large legal frame: very many unknown topics.
     names = b"".join(text(f"absent-{number:08d}") for number in range(NAMES))

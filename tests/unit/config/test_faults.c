@@ -56,6 +56,10 @@ static const struct row rows[] = {
     {"default.replication.factor=40000", true, 1, "default.replication.factor", "out of range"},
     /* addresses */
     {"max.connections.per.ip=0", true, 1, "max.connections.per.ip", "lets nobody in"},
+    {"max.connections.per.ip=0\nmax.connections.per.ip.overrides=,", true, 1,
+     "max.connections.per.ip", "lets nobody in"},
+    {"max.connections.per.ip=0\nmax.connections.per.ip.overrides=10.0.0.1:0", true, 1,
+     "max.connections.per.ip", "lets nobody in"},
     {"max.connections.per.ip.overrides=10.0.0.1", true, 1, "max.connections.per.ip.overrides",
      "\"10.0.0.1\" is not ADDRESS:COUNT"},
     {"max.connections.per.ip.overrides=10.0.0.1:x", true, 1, "max.connections.per.ip.overrides",

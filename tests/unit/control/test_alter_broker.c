@@ -100,6 +100,10 @@ static void test_alter_broker_reaches_cores(void **state)
     /* Nobody would be let in. */
     assert_int_equal(alter_broker(&f, "1", "max.connections.per.ip.overrides", 1, NULL),
                      MILL_KERR_INVALID_REQUEST);
+    assert_int_equal(alter_broker(&f, "1", "max.connections.per.ip.overrides", 0, ","),
+                     MILL_KERR_INVALID_REQUEST);
+    assert_int_equal(alter_broker(&f, "1", "max.connections.per.ip.overrides", 0, "10.1.2.3:0"),
+                     MILL_KERR_INVALID_REQUEST);
     /* One of them: the others stay. */
     assert_int_equal(alter_broker(&f, "1", "log.cleaner.backoff.ms", 1, NULL), 0);
     assert_int_equal(alter_broker(&f, "1", "log.retention.ms", 0, "5"), 0);
