@@ -81,6 +81,14 @@ def committed(tools, topic):
     raise AssertionError(f"{topic}: the end does not come")
 
 
+def wait_committed(tools, topic, count):
+    """A marker counts when it is synced, which may be a moment after the tool's answer."""
+    deadline = time.monotonic() + LIMIT_S
+    while (seen := committed(tools, topic)) != count:
+        assert time.monotonic() < deadline, f"{topic}: {seen} committed records, not {count}"
+        time.sleep(0.2)
+
+
 def check_lists(tools, topic):
     """list with its filters, describe, describe-producers."""
     name = "tools-transaction-1"
@@ -114,7 +122,7 @@ def check_force(tools, topic, made, name):
         (producer,) = rows(tools, "describe-producers", "--topic", topic, "--partition", "0")
         assert producer["CurrentTransactionStartOffset"] == "None", producer
     write_after(tools, topic)
-    assert committed(tools, topic) == 1
+    wait_committed(tools, topic, 1)
     try:
         made.commit_transaction(LIMIT_S)
         raise AssertionError("what was terminated is committed")
@@ -135,7 +143,7 @@ def check_hanging(tools, topic):
     assert [(row["Topic"], row["Partition"], row["StartOffset"]) for row in found] == [(topic, "0", "0")], found
     assert 50 < int(found[0]["Duration(min)"]) < 90, found
     tools.run(TOOL, "abort", "--topic", topic, "--partition", "0", "--start-offset", found[0]["StartOffset"])
-    assert committed(tools, topic) == 1
+    wait_committed(tools, topic, 1)
     if FULL:
         (producer,) = rows(tools, "describe-producers", "--topic", topic, "--partition", "0")
         assert producer["CurrentTransactionStartOffset"] == "None", producer
@@ -144,7 +152,7 @@ def check_hanging(tools, topic):
         got = tools.run(TOOL, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0", fails=True)
         assert "Could not find any open transactions" in got, got
     known.commit_transaction(LIMIT_S)
-    assert committed(tools, "tools-known") == COUNT
+    wait_committed(tools, "tools-known", COUNT)
     del hanging
 
 

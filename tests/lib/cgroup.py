@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A control group of one test, version 2 or 1, below the one that the test itself is in."""
+import errno
 import os
 import time
 
 from lib.broker import skip
+
+BUSY_S = 20
 
 
 def own_path(controller):
@@ -83,7 +86,16 @@ class MemoryGroup(Group):
         return next((int(line.split()[1]) for line in lines if line.split()[0] == name), 0)
 
     def limit(self, limit):
-        self.write("memory.max" if self.version == 2 else "memory.limit_in_bytes", limit)
+        """Of version 1 it is refused as busy while pages that are being written cannot be taken back yet."""
+        deadline = time.monotonic() + BUSY_S
+        while True:
+            try:
+                self.write("memory.max" if self.version == 2 else "memory.limit_in_bytes", limit)
+                return
+            except OSError as wrong:
+                if wrong.errno != errno.EBUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
 
     def allocated(self):
         """Bytes that are no file's pages."""
