@@ -37,6 +37,7 @@ static bool entry_read(const uint8_t *at, struct store_aborted *ret_aborted)
     };
     return mill_load_be16(at) == VERSION && ret_aborted->first_offset >= 0 &&
            ret_aborted->first_offset <= ret_aborted->last_offset &&
+           ret_aborted->last_offset < INT64_MAX && /* something can come behind it */
            ret_aborted->stable_offset >= 0 &&
            ret_aborted->stable_offset <= ret_aborted->last_offset + 1;
 }

@@ -80,7 +80,9 @@ def files():
                      (REMOVE, 0, 0), (APPEND, 0, 50))
             kind, pos, length = kinds[number % len(kinds)]
             made.append(bytes([choices]) + damage(file, kind, pos, length, numbers[number % len(numbers)]))
-    return made
+    # Found: an entry of a .txnindex that ends with the last number there is.
+    return made + [bytes.fromhex("20520500000008") + bytes.fromhex("00007fffffffffffffff0e0e0000") + b"p" * 16 +
+                   bytes.fromhex("00000000400000007a000000")]
 
 
 def compact(value):
